@@ -15,6 +15,11 @@ class CustomLoss;
 class BatchLoss {
  public:
   virtual ~BatchLoss() = default;
+  // How many sequences are compared with and not trained: the first ones of the prepared batch, of which compare() is told before any other is weighed.
+  virtual std::size_t untrained() const { return 0; }
+  virtual void compare(const PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) {}
+  // The client's datum that a sequence of the prepared batch is; errors and results are by datum.
+  virtual std::size_t datum(std::size_t place) const { return place; }
   // How many data belong together and are never cut apart: 2 for pairs.
   virtual std::size_t together() const { return 1; }
   // The path of a sampler's weights under which each piece is scored as well, for told(), which comes before weigh(); empty: none.

@@ -11,7 +11,7 @@ namespace lockstep {
 std::vector<std::string> batch_loss_names() {
   std::vector<std::string> names;
   for (const PreferenceRow& row : preference_rows())
-    if (row.pairs && !row.values) names.emplace_back(row.name);
+    if (!row.values) names.emplace_back(row.name);
   names.emplace_back(kDistillLoss);
   return names;
 }

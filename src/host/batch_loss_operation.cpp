@@ -1,5 +1,7 @@
 // A batch under a loss that is a function of log-probabilities (host/batch_loss.h). A piece of the batch is scored, the loss gives weights
 // -dLoss/dlogprob, and their gradient is taken with what the scoring kept (train/kept_passes.h).
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 
@@ -8,6 +10,7 @@
 #include "host/batch_loss.h"
 #include "host/model_operations.h"
 #include "train/forward_pass.h"
+#include "train/kept_passes.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -18,7 +21,8 @@ struct BatchLossRun {
   std::optional<Error> refusal;  // of the teacher: the operation's result, in its turn
   std::unique_ptr<BatchLoss> loss;
   PreparedBatch prepared;
-  std::size_t next = 0;  // datum
+  std::size_t next = 0;                       // of the prepared sequences
+  std::vector<std::vector<float>> untrained;  // log-probabilities of those that are compared with
   bool begun = false;
 };
 
@@ -38,8 +42,12 @@ std::vector<std::vector<float>> scores_under(Runtime& runtime, const SamplerWeig
   return std::move(result.logprobs);
 }
 
-TrainingOutput batch_loss_output(const BatchLossRun& run, const ForwardBackwardResult& result) {
+TrainingOutput batch_loss_output(const BatchLossRun& run, ForwardBackwardResult result) {
+  result.logprobs.insert(result.logprobs.begin(), run.untrained.begin(), run.untrained.end());
   TrainingOutput out = training_output(run.prepared, result);
+  std::vector<DatumOutput> by_datum(out.data.size());
+  for (std::size_t place = 0; place < by_datum.size(); ++place) by_datum[run.loss->datum(place)] = std::move(out.data[place]);
+  out.data = std::move(by_datum);
   out.metrics["surrogate_loss:sum"] = out.metrics["loss:sum"];
   for (const auto& [name, value] : run.loss->metrics()) out.metrics[name] = value;
   return out;
@@ -75,28 +83,39 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
                                      : make_batch_loss(run->batch, limits, run->prepared);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
-      std::size_t end = piece_end(all, run->next, tools_.turn_tokens(on, model));
+      const std::size_t untrained = run->loss->untrained();
+      const bool compared = run->next < untrained;
+      std::size_t end = std::min(piece_end(all, run->next, tools_.turn_tokens(on, model)), compared ? untrained : all.size());
       const auto whole = [&] {  // data that are one thing stay together
         const std::size_t together = run->loss->together(), over = (end - run->next) % together;
         if (over > 0) end = end - run->next > together ? end - over : run->next + together;
       };
       whole();
-      const TurnRoom room = tools_.memory.piece(on, model, all, run->next, end, true);
+      const TurnRoom room = tools_.memory.piece(on, model, all, run->next, end, !compared);
       whole();
       const auto piece = [&] {
         return std::vector<TrainSequence>(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end));
       };
+      if (compared) {
+        const KeptPasses::Pause pause(commons_.base->options.kept.get());  // nobody asks for their gradient
+        std::vector<std::vector<float>> logprobs = trained.score(piece());
+        run->loss->compare(run->prepared, run->next, logprobs);
+        std::move(logprobs.begin(), logprobs.end(), std::back_inserter(run->untrained));
+        run->next = end;
+        return NumberedOperation::Worked{.again = true};
+      }
       if (!run->loss->teacher().empty()) run->loss->told(run->next, scores_under(commons_.runtime(), run->teacher, piece()));
       const std::vector<std::vector<float>> logprobs = trained.score(piece());
       std::vector<std::size_t> places;
       for (std::size_t d = run->next; d < end; d += run->loss->together()) {
         give_way();  // a loss that a client traced may take long
         run->loss->weigh(run->prepared, d, std::span(logprobs).subspan(d - run->next, run->loss->together()));
-        for (std::size_t i = 0; i < run->loss->together(); ++i) places.push_back(d + i);
+        for (std::size_t i = 0; i < run->loss->together(); ++i) places.push_back(d + i - untrained);
       }
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
-        tools_.gradients.admit(on, model, end - run->next, all);
-        trained.begin({.sequences = all.size()}, run->prepared.loss);
+        if (untrained == 0) tools_.gradients.admit(on, model, end - run->next, all);
+        else tools_.gradients.admit(on, model, end - run->next, {all.begin() + static_cast<std::ptrdiff_t>(untrained), all.end()});
+        trained.begin({.sequences = all.size() - untrained}, run->prepared.loss);
         tools_.gradients.mark(on, model);
         run->begun = true;
       }
@@ -110,7 +129,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
     }
     tools_.gradients.count(on, model, result);
     commons_.statistics.computed(run->prepared.sequences, false);
-    return NumberedOperation::Worked{.result = encode(batch_loss_output(*run, result))};
+    return NumberedOperation::Worked{.result = encode(batch_loss_output(*run, std::move(result)))};
   };
   return to_.lanes.submit(owner, id, sequence, sent, piece_of);
 }

@@ -2,78 +2,27 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "host/batch_loss.h"
+#include "host/batch_loss_parts.h"
 #include "losses/custom_loss.h"
 #include "losses/distillation.h"
-#include "losses/preference_losses.h"
-#include "train/value_loss.h"
 
 namespace lockstep {
 namespace {
 constexpr const char kTeacher[] = "teacher_logprobs", kTeacherOption[] = "teacher";
-
-[[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
-  fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
-}
-
-std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names) {
-  const auto* text = std::get_if<std::string>(&value);
-  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
-    fail(ErrorCode::invalid_argument, "{} is {}, allowed are {}{}", name, text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
-         text ? did_you_mean(*text, names) : "");
-  return *text;
-}
-
-double number_option(const std::string& name, const LossValue& value) {
-  const auto* number = std::get_if<double>(&value);
-  if (!number) fail(ErrorCode::invalid_argument, "{} is no number, allowed is one", name);
-  return *number;
-}
-
-// What the trainer sees: a cross-entropy, whose weights come later, of the inputs whose names `stays` says yes to. A batch with kept tokens is refused;
-// `why` goes on from "... is given, and".
-template <class Stays>
-PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::string& why, const Stays& stays) {
-  TrainingBatch plain;
-  plain.loss.name = limits.values ? std::string(kValueLossName) : "cross_entropy";
-  plain.forward_only = limits.values;  // which needs no returns
-  for (std::size_t d = 0; d < batch.data.size(); ++d) {
-    const TrainingDatum& datum = batch.data[d];
-    for (const char* name : {"kept_tokens", "kept_by_rank"})
-      if (datum.inputs.contains(name)) fail(ErrorCode::unsupported, "data[{}].loss_fn_inputs.{} is given, and {}", d, name, why);
-    plain.data.push_back({datum.tokens, {}, datum.routing_matrices});
-    for (const auto& input : datum.inputs)
-      if (stays(input.first)) plain.data.back().inputs.insert(input);
-  }
-  PreparedBatch prepared = prepare_batch(plain, limits);
-  if (limits.values) {  // of values it is -w v
-    prepared.loss = loss_by_name("cross_entropy");
-    prepared.loss.normaliser = 1;
-  }
-  prepared.elementwise_loss = false;
-  return prepared;
-}
-
-std::string whole_vocabulary(const std::string& loss) { return fmt::format("the loss {} is of log-probabilities over the whole vocabulary", loss); }
 
 class PreferenceBatchLoss final : public BatchLoss {
  public:
   PreferenceBatchLoss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
     settings_.loss = limits.values ? "reward" : batch.loss.name;
     const PreferenceRow& row = preference_row(settings_.loss);
-    settings_.beta = row.beta;
-    read_options(batch.loss, row);
-    check(settings_);
+    const bool mean = read_preference_options(batch.loss, row, "pair_mean", settings_);
     if (batch.data.size() % 2 != 0)
       fail(ErrorCode::invalid_argument,
            "data has {} datums, and the loss {} is of pairs, each a chosen answer and then a rejected one; allowed is an even number. A pair may not be cut by "
            "the "
            "end of a request: data[{}] is alone",
            batch.data.size(), batch.loss.name, batch.data.size() - 1);
-    if (row.reference)
-      for (std::size_t d = 0; d < batch.data.size(); ++d)
-        if (!batch.data[d].inputs.contains("reference_logprobs"))
-          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no reference_logprobs, which the loss {} needs", d, row.name);
+    check_references(batch, row);
     if (limits.values) check_answers(batch);
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string&) { return true; });
     for (std::size_t d = 0; limits.values && d < batch.data.size(); ++d) {
@@ -81,10 +30,8 @@ class PreferenceBatchLoss final : public BatchLoss {
       std::vector<float>& weights = prepared.sequences[d].weights;  // the value of its end is the answer's
       std::fill(weights.begin(), weights.end() - 1, 0.0f);
     }
-    for (std::size_t d = 0; d < prepared.sequences.size(); ++d)
-      if (!(answer_score(prepared.sequences[d], std::vector<float>(prepared.sequences[d].targets.size(), 0.0f), 0).weight > 0))
-        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.weights sum to 0 or less, allowed are answers with a trained token", d);
-    if (mean_) divisor_ = static_cast<double>(batch.data.size() / 2);
+    check_trained_tokens(prepared);
+    if (mean) divisor_ = static_cast<double>(batch.data.size() / 2);
     reference_ = row.reference;
   }
   std::size_t together() const override { return 2; }
@@ -119,35 +66,12 @@ class PreferenceBatchLoss final : public BatchLoss {
           fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, allowed are {}{}", d, name, batch.loss.name,
                fmt::join(names, ", "), did_you_mean(name, names));
   }
-  void read_options(const LossRequest& wanted, const PreferenceRow& row) {
-    struct Option {
-      const char* name;
-      unsigned group;
-      double PreferenceSettings::*value;
-    };
-    static constexpr Option kOptions[] = {{"beta", kBeta, &PreferenceSettings::beta},
-                                          {"label_smoothing", kLabelSmoothing, &PreferenceSettings::label_smoothing},
-                                          {"gamma", kGamma, &PreferenceSettings::gamma},
-                                          {"alpha", kAlpha, &PreferenceSettings::alpha}};
-    std::vector<std::string> names{"averaging"};
-    for (const Option& option : kOptions)
-      if (row.options & option.group) names.emplace_back(option.name);
-    for (const auto& [name, value] : wanted.config) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) wrong_option(wanted.name, name, names);
-      if (name == "averaging") {
-        mean_ = text_option(name, value, {"sum", "pair_mean"}) == "pair_mean";
-        continue;
-      }
-      for (const Option& option : kOptions)
-        if (name == option.name) settings_.*option.value = number_option(name, value);
-    }
-  }
   AnswerScore scored(const TrainSequence& answer, const std::vector<float>& logprobs) const {
     return answer_score(answer, logprobs, reference_ ? answer_score(answer, answer.reference_logprobs, 0).logprob : 0);
   }
 
   PreferenceSettings settings_;
-  bool mean_ = false, reference_ = false;
+  bool reference_ = false;
   double divisor_ = 1, loss_ = 0, pairs_ = 0, right_ = 0, chosen_ = 0, rejected_ = 0;
 };
 
@@ -268,6 +192,7 @@ std::string teacher_option(const TrainingBatch& batch) {
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
   if (limits.values != (batch.loss.name == kPairwiseRewardLoss)) refuse_loss(batch.loss.name, limits.values);
   if (batch.loss.name == kDistillLoss) return std::make_unique<DistillBatchLoss>(batch, limits, prepared);
+  if (!limits.values && !preference_row(batch.loss.name).pairs) return make_labelled_batch_loss(batch, limits, prepared);
   return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
 }
 

@@ -124,6 +124,39 @@ TEST_F(DistillJobs, AStudentMovesTowardsItsTeacherAndGoesOnToTheSameBits) {
   EXPECT_EQ(hashes.size(), 3u);
 }
 
+// The student is an adapter over a base in four bits, and so is its teacher: it moves, samples the trainer's bits, and goes on to the same ones.
+TEST_F(DistillJobs, AnAdapterLearnsOverABaseInFourBits) {
+  const auto begun = [](const std::string& name, const std::string& profile = "cpu-int4-base") {
+    DistillJob job = distillation(name);
+    job.stack.runtime.profile = profile;
+    job.stack.trained.rank = 4;
+    job.distill.steps = 6;
+    job.learning_rate = 4e-3;
+    return job;
+  };
+  const DistillSummary whole = run_distill(begun("packed-whole"));
+  ASSERT_TRUE(whole.finished);
+  EXPECT_GT(whole.totals.kl.tokens, 0);
+  EXPECT_EQ(whole.totals.kl.different_bits, 0);
+  const std::vector<double> of_steps = losses(whole);
+  ASSERT_EQ(of_steps.size(), 6u);
+  EXPECT_GT(of_steps.front(), 0);
+  EXPECT_LT(of_steps.back(), of_steps.front());
+  EXPECT_TRUE(fs::exists(fs::path(whole.exported) / "adapter_config.json"));
+  DistillJob parts = begun("packed-parts");
+  StopSource source;
+  parts.run.stop = source.token();
+  parts.run.on_step = [&source](std::int64_t step) {
+    if (step == 3) source.stop();
+  };
+  EXPECT_FALSE(run_distill(parts).finished);
+  parts.run.stop = {};
+  parts.run.resume = true;
+  parts.stack.micro_batch = 1;
+  EXPECT_EQ(run_distill(parts).weights_sha256, whole.weights_sha256);
+  EXPECT_NE(run_distill(begun("packed-not", "cpu-bf16w")).weights_sha256, whole.weights_sha256);  // the control: the base's bits matter
+}
+
 // What a teacher of the student's own weights says are the student's own bits: there is nothing to learn, exactly.
 TEST_F(DistillJobs, FromItselfAStudentLearnsNothing) {
   std::set<std::string> hashes;

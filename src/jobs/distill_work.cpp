@@ -15,7 +15,6 @@
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "runs/policy_loss.h"
-#include "trained/led_model.h"
 
 namespace lockstep {
 
@@ -51,11 +50,12 @@ DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prom
   const std::int64_t vocabulary = stack.model().facts().vocabulary;
   in_head_ = settings.over == "vocabulary" && vocabulary > kMostToldTokens;
   const RankLayout& ranks = stack.opened().ranks;
-  if (in_head_ && (ranks.tp > 1 || has_followers() || (ranks.size() > 1 && stack.opened().runtime->backend.device().kind() == BackendKind::cuda)))
-    fail(ErrorCode::unsupported,
-         "over is 'vocabulary' of {} tokens, which is computed in a whole head with a teacher's beside it, and ranks is '{}'; allowed are layouts of tp=1 in "
-         "one process, on the CPU, or over top or sampled",
-         vocabulary, ranks.text());
+  if (in_head_ && ranks.size() > 1 && stack.opened().runtime->backend.device().kind() == BackendKind::cuda)
+    fail(
+        ErrorCode::unsupported,
+        "over is 'vocabulary' of {} tokens, which is computed in the head with a teacher's beside it, and ranks is '{}' on GPUs; allowed are one GPU, ranks on "
+        "the CPU, or over top or sampled",
+        vocabulary, ranks.text());
   if (settings.over == "top" && settings.teacher_top_k > vocabulary)
     fail(ErrorCode::invalid_argument, "teacher_top_k is {}, allowed is at most {}, the size of the vocabulary", settings.teacher_top_k, vocabulary);
 }

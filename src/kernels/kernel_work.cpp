@@ -220,6 +220,13 @@ KernelWork work_of(const HeadShardGradient& op) {
 KernelWork work_of(const HeadShardEntropy& op) {
   return {size_of(op.sums), bytes_of({op.entropy, op.log_sum, op.target, op.loss, op.entropy_slope, op.kept}) + 2 * bytes_of(op.sums)};
 }
+KernelWork work_of(const HeadShardTaught& op) {
+  return {8 * size_of(op.z),
+          (op.sums ? 1 : 2) * bytes_of(op.z) + bytes_of({op.y, op.sums, op.log_sum, op.slope, op.target, op.teacher.log_sum, op.teacher.centre})};
+}
+KernelWork work_of(const HeadShardDivergence& op) {
+  return {size_of(op.sums), bytes_of({op.loss, op.slope, op.sums, op.target, op.objective.weight, op.teacher.log_sum, op.teacher.centre})};
+}
 
 KernelWork work_of(const AdjustLogits& op) {
   return {5 * size_of(op.token),

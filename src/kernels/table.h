@@ -71,6 +71,8 @@
   X(head_shard_loss, HeadShardLoss)               \
   X(head_shard_gradient, HeadShardGradient)       \
   X(head_shard_entropy, HeadShardEntropy)         \
+  X(head_shard_taught, HeadShardTaught)           \
+  X(head_shard_divergence, HeadShardDivergence)   \
   X(adjust_logits, AdjustLogits)                  \
   X(sample, Sample)                               \
   X(top_tokens, TopTokens)                        \

@@ -54,6 +54,7 @@ const std::vector<PreferenceRow>& preference_rows() {
       {"robust", "(-(1 - e) log s(b D) + e log s(-b D)) / (1 - 2 e)", true, true, kBeta | kLabelSmoothing, 0.1},
       {"hinge", "max(0, 1 - b D)", true, true, kBeta, 0.1},
       {"ipo", "(M - 1 / (2 b))^2", true, true, kBeta, 0.1},
+      {"sigmoid_norm", "-log s(b M)", true, true, kBeta, 0.1},
       {"simpo", "-log s(b (m_c - m_r) - g)", false, true, kBeta | kGamma, 2.0},
       {"orpo", "-m_c - b log s(odds_c - odds_r)", false, true, kBeta, 0.1},
       {"cpo", "-log s(b (l_c - l_r)) - a m_c", false, true, kBeta | kAlpha, 0.1},
@@ -93,7 +94,7 @@ PreferenceValue preference_loss(const PreferenceSettings& s, const AnswerScore& 
   double x = 0, by_chosen = 0, by_rejected = 0;
   PreferenceValue v;
   const double b = s.beta, e = s.label_smoothing;
-  const bool means = name == "ipo" || name == "simpo";
+  const bool means = name == "ipo" || name == "sigmoid_norm" || name == "simpo";
   const double chosen_unit = means ? 1 / chosen.weight : 1, rejected_unit = means ? 1 / rejected.weight : 1;
   if (name == "orpo") {
     const LogOdds c = log_odds(mean(chosen)), r = log_odds(mean(rejected));

@@ -136,7 +136,7 @@ class PlannedTeacher {
   PlannedTeacher(const RuntimeSettings& settings, std::int64_t length)
       : runtime_(counting_runtime(settings, planned_model(settings), length)),
         weights_(make_weight_set(runtime_.backend, runtime_.model->manifest(), no_images(*runtime_.model), runtime_.profile, 0)),
-        head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<const Runtime>(std::shared_ptr<const void>(), &runtime_), weights_))) {}
+        head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<Runtime>(std::shared_ptr<void>(), &runtime_), weights_))) {}
   void teach(std::vector<TrainSequence>& data) {
     std::vector<TaughtText> texts;
     for (const TrainSequence& one : data) texts.push_back({.tokens = one.tokens});

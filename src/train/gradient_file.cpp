@@ -48,7 +48,11 @@ void read_view(CheckedReader& file, Stream& stream, const View& view) {
   });
 }
 
-void write_sequences(CheckedWriter& file, const std::vector<TrainSequence>& data) { put_sequences(file, data); }
+void write_sequences(CheckedWriter& file, const std::vector<TrainSequence>& data) {
+  for (const TrainSequence& s : data)
+    if (s.teacher) fail(ErrorCode::unsupported, "a sequence has a teacher, whose head stands in memory alone; allowed is a gradient that stays there");
+  put_sequences(file, data);
+}
 
 std::vector<TrainSequence> read_sequences(CheckedReader& file) { return taken_sequences(file); }
 

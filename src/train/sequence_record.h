@@ -1,5 +1,6 @@
 // Writes a call's sequences to bytes and reads them back, with any writer that has value() and values() (base/checked_file.h, base/byte_record.h).
-// The reader is a process of the same build. Error unsupported: a sequence with a teacher, whose head is in this process's memory.
+// The reader is a process of the same build. Of a sequence with a teacher its states are written, and not its head: that goes to other processes by itself
+// (put_teacher_head).
 //   put_sequences(file, data); data = taken_sequences(file);
 #pragma once
 #include "base/error.h"
@@ -11,7 +12,7 @@ namespace lockstep {
 template <class Sequence, class F>
 void each_list(Sequence& s, const F& f) {
   f(s.tokens), f(s.targets), f(s.weights), f(s.advantages), f(s.old_logprobs), f(s.proximal_logprobs), f(s.reference_logprobs);
-  f(s.clip_low), f(s.clip_high), f(s.ratio_mask), f(s.experts);
+  f(s.clip_low), f(s.clip_high), f(s.ratio_mask), f(s.experts), f(s.teacher_states);
 }
 
 struct SequenceNumbers {
@@ -23,7 +24,6 @@ template <class Writer>
 void put_sequences(Writer& out, const std::vector<TrainSequence>& data) {
   out.value(static_cast<std::uint64_t>(data.size()));
   for (const TrainSequence& s : data) {
-    if (s.teacher) fail(ErrorCode::unsupported, "a sequence has a teacher, whose head stands in this process alone; allowed is training in one process");
     out.value(SequenceNumbers{s.prefix_group, s.shared_prefix, s.targets_per_row, std::ssize(s.kept_tokens), static_cast<double>(s.temperature)});
     each_list(s, [&](const auto& list) { out.values(list); });
     for (const KeptTokens& kept : s.kept_tokens) {

@@ -8,10 +8,43 @@
 
 namespace lockstep {
 
-TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr<const WeightSet> weights) {
+TeacherHead teacher_head(std::shared_ptr<Runtime> runtime, std::shared_ptr<const WeightSet> weights) {
   const PackedWeight w = packed_weight(runtime->model->manifest(), *weights, runtime->model->facts().head, runtime->profile);
   const bool rounds = runtime->profile.bf16_activations;
   return {std::move(runtime), std::move(weights), w, rounds};
+}
+
+namespace {
+// What is plain of a head.
+struct HeadShape {
+  std::int64_t outputs, inputs, count, rows, cols;
+  std::int32_t maximum_leaves, bits, dtype, rounds;
+};
+}  // namespace
+
+void put_teacher_head(ByteWriter& out, const TeacherHead& head) {
+  const PackedWeight& w = head.w;
+  out.value(HeadShape{w.outputs, w.inputs, w.count, w.data.rows, w.data.cols, w.maximum_leaves, w.bits, static_cast<std::int32_t>(w.data.dtype),
+                      head.round_input_bf16 ? 1 : 0});
+  Stream& stream = head.runtime->backend.stream();
+  if (w.data.dtype == DType::u8) out.values(stream.read_bytes(w.data).get());
+  else out.values(stream.read(w.data).get());
+}
+
+TeacherHead taken_teacher_head(ByteReader& in, std::shared_ptr<Runtime> runtime) {
+  const auto shape = in.value<HeadShape>();
+  const auto dtype = static_cast<DType>(shape.dtype);
+  Device& device = runtime->backend.device();
+  auto weights = std::make_shared<WeightSet>();
+  if (dtype == DType::u8) {
+    weights->parameters.push_back(device.allocate(dtype, shape.rows, shape.cols, MemoryCategory::weights));
+    device.stream().write(weights->parameters.back().view(), in.values<std::uint8_t>());
+  } else {
+    weights->parameters.push_back(device.upload(in.values<float>(), shape.rows, shape.cols, MemoryCategory::weights, dtype));
+  }
+  device.stream().synchronize();  // ranks read it by streams of their own
+  const PackedWeight w{weights->parameters.back().view(), shape.outputs, shape.inputs, shape.count, shape.maximum_leaves, shape.bits};
+  return {std::move(runtime), std::move(weights), w, shape.rounds != 0};
 }
 
 namespace {

@@ -5,18 +5,23 @@
 #include <functional>
 #include <span>
 
+#include "base/byte_record.h"
 #include "model/adapter.h"
 #include "model/runtime.h"
 
 namespace lockstep {
 
 struct TeacherHead {
-  std::shared_ptr<const Runtime> runtime;    // of the teacher, which the weights need
+  std::shared_ptr<Runtime> runtime;          // of the teacher, which the weights need
   std::shared_ptr<const WeightSet> weights;  // in memory that the trainer's device reads
   PackedWeight w;                            // one of them
   bool round_input_bf16 = false;
 };
-TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr<const WeightSet> weights);
+TeacherHead teacher_head(std::shared_ptr<Runtime> runtime, std::shared_ptr<const WeightSet> weights);
+
+// The head as plain values, and the same on the device of another process (trained/led_model.h), with the same bits. While nobody else uses either runtime.
+void put_teacher_head(ByteWriter& out, const TeacherHead& head);
+TeacherHead taken_teacher_head(ByteReader& in, std::shared_ptr<Runtime> runtime);
 
 // A text, and the adapter of the teacher that reads it; null: the weights alone.
 struct TaughtText {

@@ -7,6 +7,7 @@
 #include "engine/step_follower.h"
 #include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
+#include "train/teacher_head.h"
 #include "trained/model_calls.h"
 
 namespace lockstep {
@@ -29,13 +30,13 @@ class CallFollower {
     if (call == ModelCall::open) return open(in);
     const auto number = in.value<std::uint64_t>();
     if (call == ModelCall::make) return make(number, in);
-    if (call == ModelCall::forget) return static_cast<void>(models_.erase(number));
+    if (call == ModelCall::forget) return forget(number);
     const auto found = models_.find(number);
     if (found == models_.end()) fail(ErrorCode::internal, "process 0 makes call {} of a model that is not there", static_cast<int>(call));
     TrainedModel* const model = found->second.get();
     switch (call) {
       case ModelCall::forward_backward: {
-        const auto data = taken_sequences(in);
+        const auto data = sequences(number, in);
         const auto loss = in.value<LossOptions>();
         model->forward_backward(data, loss, in.value<IndexTraining>());
         return;
@@ -47,7 +48,7 @@ class CallFollower {
       }
       case ModelCall::add: {
         const auto places = in.values<std::size_t>();
-        return model->add(places, taken_sequences(in));
+        return model->add(places, sequences(number, in));
       }
       case ModelCall::finish:
         model->finish();
@@ -76,7 +77,7 @@ class CallFollower {
         return;
       case ModelCall::evaluate: {
         const auto loss = in.value<LossOptions>();
-        const std::vector<TrainSequence> piece = taken_sequences(in);
+        const std::vector<TrainSequence> piece = sequences(number, in);
         std::vector<std::size_t> places(piece.size());
         std::iota(places.begin(), places.end(), std::size_t{0});
         OpenBatch batch({.sequences = piece.size()}, loss, {});
@@ -96,9 +97,24 @@ class CallFollower {
         const std::string folder = in.text();
         return model->shares().restore(folder, in.value<std::int64_t>());
       }
+      case ModelCall::teacher:
+        teachers_[number].reset();  // before the next one is in memory
+        teachers_[number] = std::make_shared<const TeacherHead>(taken_teacher_head(in, policy_.opened.runtime));
+        return;
       default:
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
     }
+  }
+  void forget(std::uint64_t number) {
+    models_.erase(number);
+    teachers_.erase(number);
+  }
+  // With the teacher that process 0 has told of, where they have states of one.
+  std::vector<TrainSequence> sequences(std::uint64_t number, ByteReader& in) {
+    std::vector<TrainSequence> data = taken_sequences(in);
+    for (TrainSequence& s : data)
+      if (!s.teacher_states.empty()) s.teacher = teachers_[number];
+    return data;
   }
   // Of the model that was opened last.
   void perform_of_engine(ByteReader& in) {
@@ -113,6 +129,7 @@ class CallFollower {
     const std::string digest = in.text();
     if (!source.values) {
       models_.clear();
+      teachers_.clear();
       engine_.reset();
       policy_ = {};
       critic_ = {};
@@ -143,9 +160,10 @@ class CallFollower {
   }
 
   ProcessMail& mail_;
-  const std::string isa_;                                          // of this process
-  TrainedBase policy_, critic_;                                    // what models are made of
-  std::map<std::uint64_t, std::unique_ptr<TrainedModel>> models_;  // by process 0's numbers
+  const std::string isa_;                                                 // of this process
+  TrainedBase policy_, critic_;                                           // what models are made of
+  std::map<std::uint64_t, std::unique_ptr<TrainedModel>> models_;         // by process 0's numbers
+  std::map<std::uint64_t, std::shared_ptr<const TeacherHead>> teachers_;  // of models that learn from one, by the same numbers
   std::unique_ptr<StepFollower> engine_;
 };
 

@@ -7,6 +7,7 @@
 #include "model/value_head.h"
 #include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
+#include "train/teacher_head.h"
 #include "trained/model_calls.h"
 
 namespace lockstep {
@@ -21,6 +22,23 @@ std::uint64_t next_number() {
 [[noreturn]] void refuse_over(const ProcessMail& mail, const char* what) {
   fail(ErrorCode::unsupported, "{} over {} processes, allowed is one process", what, mail.processes());
 }
+
+// The teacher whose head the others have: each is sent once, before the first call whose sequences it teaches, and is kept until the next.
+class ToldTeacher {
+ public:
+  ToldTeacher(ProcessMail& mail, std::uint64_t model) : mail_(mail), model_(model) {}
+  void tell(const std::vector<TrainSequence>& data) {
+    const TeacherHead* head = data.empty() ? nullptr : data[0].teacher.get();  // of all of them
+    if (!head || head->weights->identity == weights_) return;
+    tell_call(mail_, ModelCall::teacher, [&](ByteWriter& out) { out.value(model_), put_teacher_head(out, *head); });
+    weights_ = head->weights->identity;
+  }
+
+ private:
+  ProcessMail& mail_;
+  const std::uint64_t model_;  // its number
+  std::uint64_t weights_ = 0;  // of the teacher; 0: none was told
+};
 
 // Tells the others of each call that ranks make together, by the model's number, then makes it.
 class LedModel final : public TrainedModel {
@@ -40,6 +58,7 @@ class LedModel final : public TrainedModel {
   ~LedModel() override { forget(); }
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
+    teacher_.tell(data);
     tell_training(ModelCall::forward_backward, [&](ByteWriter& out) { put_sequences(out, data), out.value(loss), out.value(index); });
     return own_->forward_backward(data, loss, index);
   }
@@ -48,6 +67,7 @@ class LedModel final : public TrainedModel {
     own_->begin(plan, loss, index);
   }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
+    teacher_.tell(piece);
     tell_training(ModelCall::add, [&](ByteWriter& out) { out.values(places), put_sequences(out, piece); });
     own_->add(places, piece);
   }
@@ -63,6 +83,7 @@ class LedModel final : public TrainedModel {
   }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
     batch.check(places, piece);
+    teacher_.tell(piece);
     tell(ModelCall::evaluate, [&](ByteWriter& out) { out.value(batch.loss()), put_sequences(out, piece); });
     own_->evaluate(batch, places, piece);
   }
@@ -130,6 +151,7 @@ class LedModel final : public TrainedModel {
   ProcessMail& mail_;
   const std::uint64_t number_;
   const bool trains_;  // false: the base alone
+  ToldTeacher teacher_{mail_, number_};
   std::unique_ptr<TrainedModel> own_;
   LedShares shares_{*this};
 };

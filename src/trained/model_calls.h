@@ -28,6 +28,7 @@ enum class ModelCall : std::uint8_t {
   begin_shares,
   finish_shares,
   restore_shares,
+  teacher,
 };
 
 void put_source(ByteWriter& out, const ModelSource& source);

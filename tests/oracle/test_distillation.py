@@ -264,17 +264,12 @@ def test_a_step_over_a_large_vocabulary(models, kind):
 
 def test_a_step_over_a_large_vocabulary_has_the_same_bits_however_it_is_cut(models):
     folder, *_ = models
-    ways = [[], ["--threads", 1], ["--micro-batch", 1], ["--ranks", "dp=2"], ["--ranks", "dp=2,shard=weights"], ["--ranks", "cp=2"], ["--ranks", "pp=2"], ["--checkpoint-activations"], ["--isa", "avx2"]]
+    ways = [[], ["--threads", 1], ["--micro-batch", 1], ["--ranks", "dp=2"], ["--ranks", "dp=2,shard=weights"], ["--ranks", "cp=2"], ["--ranks", "pp=2"], ["--ranks", "tp=2"], ["--ranks", "tp=2,dp=2"], ["--checkpoint-activations"], ["--isa", "avx2"]]
     told = [distill(folder, f"cut-{i}", "--max-tokens", 8, *words)[0] for i, words in enumerate(ways)]
     assert {one["different_bits"] for one in told} == {0}
     hashes = [one["weights_sha256"] for one in told]
     assert len(set(hashes)) == 1, hashes
     assert distill(folder, "cut-other", "--max-tokens", 8, "--divergence", "forward")[0]["weights_sha256"] != hashes[0]  # the control
-
-
-def test_ranks_that_share_the_vocabulary_are_refused(models):
-    with pytest.raises(AssertionError, match="ranks is 'tp=2.*'; allowed are layouts of tp=1 in one process"):
-        distill(models[0], "refused", "--max-tokens", 4, "--ranks", "tp=2")
 
 
 def test_teachers_in_turn_have_the_same_bits(models):

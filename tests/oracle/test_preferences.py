@@ -23,7 +23,7 @@ BRIDGE = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep
 TOLERANCE = 1e-9
 DEFAULTS = {"beta": 0.1, "label_smoothing": 0.1, "gamma": 0.5, "alpha": 1.0, "desirable_weight": 1.0, "undesirable_weight": 1.0}
 CASES = [{"loss": "dpo"}, {"loss": "dpo", "beta": 2.5}, {"loss": "cdpo"}, {"loss": "cdpo", "label_smoothing": 0.3, "beta": 0.5}, {"loss": "robust"}, {"loss": "robust", "label_smoothing": 0.4}, {"loss": "hinge"},
-         {"loss": "hinge", "beta": 1.0}, {"loss": "ipo"}, {"loss": "ipo", "beta": 0.7}, {"loss": "simpo", "beta": 2.0}, {"loss": "simpo", "beta": 0.1, "gamma": 1.5}, {"loss": "orpo"}, {"loss": "orpo", "beta": 0.6},
+         {"loss": "hinge", "beta": 1.0}, {"loss": "ipo"}, {"loss": "ipo", "beta": 0.7}, {"loss": "sigmoid_norm"}, {"loss": "sigmoid_norm", "beta": 3.0}, {"loss": "simpo", "beta": 2.0}, {"loss": "simpo", "beta": 0.1, "gamma": 1.5}, {"loss": "orpo"}, {"loss": "orpo", "beta": 0.6},
          {"loss": "cpo"}, {"loss": "cpo", "alpha": 0.25, "beta": 0.4}, {"loss": "reward"}]  # fmt: skip
 NAMES = [" ".join(str(v) for v in case.values()) for case in CASES]
 
@@ -61,6 +61,7 @@ def torch_loss(case, c, r):
         "robust": lambda: (-(1 - e) * F.logsigmoid(b * delta) + e * F.logsigmoid(-b * delta)) / (1 - 2 * e),
         "hinge": lambda: torch.relu(1 - b * delta),
         "ipo": lambda: ((lc - fc) / nc - (lr - fr) / nr - 1 / (2 * b)) ** 2,
+        "sigmoid_norm": lambda: -F.logsigmoid(b * ((lc - fc) / nc - (lr - fr) / nr)),
         "simpo": lambda: -F.logsigmoid(b * (lc / nc - lr / nr - s["gamma"] / b)),
         "orpo": lambda: -lc / nc - b * F.logsigmoid(odds(lc / nc) - odds(lr / nr)),
         "cpo": lambda: -F.logsigmoid(b * (lc - lr)) - s["alpha"] * lc / nc,
@@ -170,7 +171,7 @@ def told_scores(lockstep, model, pairs, values):
     return lambda p, a: torch.tensor(sums[tuple(p), tuple(a)], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("loss", ["dpo", "cdpo", "robust", "hinge", "ipo", "simpo", "orpo", "cpo", "kto", "reward"])
+@pytest.mark.parametrize("loss", ["dpo", "cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "simpo", "orpo", "cpo", "kto", "reward"])
 def test_a_step_against_autograd(lockstep, small, tmp_path, loss):
     """AdamW with both betas at 0 moves a weight by rate * g / (|g| + eps), which tells its gradient g."""
     folder, data, pairs = small
@@ -237,7 +238,7 @@ def method(file, name):
     return run_statements([found], {"torch": torch, "F": F, "log1mexp": lambda x: torch.log(-torch.expm1(x))})[name]
 
 
-TRL_DPO = {"dpo": "sigmoid", "robust": "robust", "hinge": "hinge", "ipo": "ipo"}
+TRL_DPO = {"dpo": "sigmoid", "robust": "robust", "hinge": "hinge", "ipo": "ipo", "sigmoid_norm": "sigmoid_norm"}
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["loss"] in TRL_DPO], ids=[n for c, n in zip(CASES, NAMES) if c["loss"] in TRL_DPO])

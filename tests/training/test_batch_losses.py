@@ -136,12 +136,45 @@ def test_dpo_and_distillation_have_the_weights_of_the_commands(start_server, tmp
     refused(pupil, given(), "distill", {"teacher": "tinker://nobody/sampler_weights/x"}, "nobody")
 
 
+def labelled(client, other=1):
+    """Of each pair a good answer and a bad one, each before its mismatched one: the prompt with the right answer of the pair that stands `other` further on."""
+    asked = []
+    for i, pair in enumerate(PAIRS):
+        for side, label in (("chosen", 1), ("rejected", 0)):
+            asked += [(pair["prompt"], pair[side], label), (pair["prompt"], PAIRS[(i + other) % len(PAIRS)]["chosen"], -1)]
+    result = client.forward([answer(prompt, text) for prompt, text, _ in asked], "cross_entropy").result()
+    return [answer(prompt, text, reference_logprobs=np.array(logprobs_of(result, i), np.float32), label=np.array([label], np.int64)) for i, (prompt, text, label) in enumerate(asked)]
+
+
+def test_kto_has_the_weights_of_the_command(start_server, tmp_path, folder):
+    server = start_server()
+    lockstep(folder, "train", "kto", *COMMON, "--data", "pairs.jsonl", "--name", "kto", "--batch", 2 * len(PAIRS), "--eval-share", 0, "--init-seed", 7)
+    state = lambda name: masters(tmp_path, f"state/checkpoints/*/weights/{name}/**/state.safetensors")  # noqa: E731
+    wanted = masters(folder, "runs/kto/checkpoints/*/state.safetensors")
+    trained = {}
+    for name, other, config in (("kto", 1, {"averaging": "answer_mean"}), ("own", 0, {"averaging": "answer_mean"}), ("heavy", 1, {"averaging": "answer_mean", "undesirable_weight": 2.0})):
+        client = student(server, 7)
+        data = labelled(client, other)
+        trained[name] = train(client, data, "kto", config)
+        client.save_state(name).result()
+        for i, datum in enumerate(data):  # of every answer, whatever its label, in the order of the data
+            assert [np.float32(x) for x in logprobs_of(trained[name][0], i)] == list(datum.loss_fn_inputs["reference_logprobs"].data), (name, i)
+    assert state("kto") == wanted
+    told = [json.loads(line) for line in (folder / "runs/kto/metrics.jsonl").read_text().splitlines()]
+    for step, result in zip(told, trained["kto"], strict=True):
+        for ours, theirs in (("loss", "loss:sum"), ("accuracy", "accuracy:mean"), ("margin", "margin:mean"), ("chosen_reward", "chosen_reward:mean"), ("shift", "shift:mean")):
+            assert result.metrics[theirs] == pytest.approx(step[ours], rel=1e-12, abs=1e-12), (step["step"], ours)
+    # The controls: answers that fit as mismatched ones, so another shift, and another weight.
+    assert trained["own"][-1].metrics["shift:mean"] > 0
+    assert state("own") != wanted and state("heavy") != wanted
+
+
 @pytest.fixture(scope="module")
 def client(training_server):
     return student(training_server, 5)
 
 
-@pytest.mark.parametrize("loss", ["cdpo", "robust", "hinge", "ipo", "simpo", "orpo", "cpo"])
+@pytest.mark.parametrize("loss", ["cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "simpo", "orpo", "cpo"])
 def test_each_loss_learns_which_is_better(training_server, loss):
     own = student(training_server, 5)
     data = preferred(own)
@@ -162,6 +195,13 @@ def test_what_is_wrong_is_named(client):
     refused(client, [answer(p["prompt"], p[s]) for p in PAIRS[:1] for s in ("chosen", "rejected")], "dpo", {}, "data[0].loss_fn_inputs has no reference_logprobs")
     refused(client, data, "dpo", {"gamma": 1.0}, "'gamma' is no option of the loss dpo, allowed are averaging, beta")
     refused(client, data, "dpo", {"beta": 0.0}, "beta")
+    answers = labelled(client)
+    refused(client, data, "kto", {}, "data[0].loss_fn_inputs has no label")
+    refused(client, answers[::2], "kto", {}, "needs mismatched answers")
+    refused(client, [answers[0], answers[1], answer("1 2=", "3", label=np.array([2], np.int64))], "kto", {}, "data[2].loss_fn_inputs.label is 2")
+    refused(client, [answers[0], answer("1 2=", "3", label=np.array([-1], np.int64))], "kto", {}, "data[1].loss_fn_inputs has no reference_logprobs")
+    refused(client, answers, "kto", {"gamma": 1.0}, "allowed are averaging, beta, desirable_weight, undesirable_weight")
+    refused(client, answers, "dpo", {}, "loss_fn_inputs.label is not known")
     refused(client, data, "dppo_", {}, "did you mean 'dppo'")
     refused(client, data, "dpo_", {}, "did you mean 'dpo'")
     refused(client, data, "distill", {}, "has no teacher_logprobs")

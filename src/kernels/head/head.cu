@@ -41,6 +41,16 @@ LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, 
   for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = z[i] / temperature;
 }
 
+// One sum of a leaf of n logits z and y by a group, in its lane 0 (divergence_leaf of teacher_rows.h).
+LOCKSTEP_DEVICE float group_divergence_leaf(const Thread& t, Divergence kind, bool second, const float* z, const float* y, std::int64_t n, float student,
+                                            float teacher) {
+  const auto a = [=](std::int64_t i) { return Lane{z[i] - student}; };
+  const auto b = [=](std::int64_t i) { return Lane{y[i] - teacher}; };
+  return group_dot16(
+      t, n, [&](std::int64_t i) { return divergence_probability<Lane>(kind, second, a(i), b(i)).x; },
+      [&](std::int64_t i) { return divergence_term<Lane>(kind, second, a(i), b(i)).x; });
+}
+
 // One sum of a row's divergence from its teacher (teacher_row.h) by all threads of a block: a leaf a group.
 LOCKSTEP_DEVICE float block_divergence_sum(const Thread& t, Divergence kind, bool second, const float* z, const float* y, std::int64_t n, int maximum_leaves,
                                            float student, float teacher, LeafMemory& memory) {
@@ -48,11 +58,7 @@ LOCKSTEP_DEVICE float block_divergence_sum(const Thread& t, Divergence kind, boo
   const std::int64_t size = n / leaves;
   if (t.group() < leaves) {
     const std::int64_t begin = t.group() * size;
-    const auto a = [=](std::int64_t i) { return Lane{z[begin + i] - student}; };
-    const auto b = [=](std::int64_t i) { return Lane{y[begin + i] - teacher}; };
-    const float part = group_dot16(
-        t, size, [&](std::int64_t i) { return divergence_probability<Lane>(kind, second, a(i), b(i)).x; },
-        [&](std::int64_t i) { return divergence_term<Lane>(kind, second, a(i), b(i)).x; });
+    const float part = group_divergence_leaf(t, kind, second, z + begin, y + begin, size, student, teacher);
     if (t.lane() == 0) memory.sum[t.group()] = part;
   }
   t.sync();
@@ -273,6 +279,44 @@ struct HeadShardEntropyBody {
   }
 };
 
+struct HeadShardTaughtBody {
+  static constexpr bool kCooperates = true;
+  HeadShardTaught op;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const {
+    const std::int64_t row = t.block(), n = op.z.cols;
+    float* z = floats(op.z) + row * op.z.stride;
+    const float* y = floats(op.y) + row * op.y.stride;
+    if (!op.sums) return block_taught_gradient(t, TaughtGradient{op.slope, op.log_sum, op.teacher}, row, z, y, n);
+    const Divergence kind = op.teacher.divergence;
+    const std::int64_t sums_a_leaf = divergence_sums(kind), size = n / (op.sums.cols / sums_a_leaf);
+    const bool scored = any_target<Lane>(op.target, row);
+    const float student = floats(op.log_sum)[row * op.log_sum.stride], teacher = floats(op.teacher.log_sum)[row * op.teacher.log_sum.stride];
+    for (std::int64_t i = t.group(); i < op.sums.cols; i += t.count() / kLanes) {
+      const std::int64_t begin = i / sums_a_leaf * size;
+      const float sum = scored ? group_divergence_leaf(t, kind, i % sums_a_leaf == 1, z + begin, y + begin, size, student, teacher) : 0.0f;
+      if (t.lane() == 0) floats(op.sums)[row * op.sums.stride + i] = sum;
+    }
+  }
+};
+
+struct HeadShardDivergenceBody {
+  HeadShardDivergence op;
+  LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
+    const std::int64_t sums_a_leaf = divergence_sums(op.teacher.divergence);
+    const auto leaves = static_cast<int>(op.sums.cols / sums_a_leaf);
+    const bool scored = any_target<Lane>(op.target, row);
+    const float* sums = floats(op.sums) + row * op.sums.stride;
+    float log = 0.0f, joined[2] = {0.0f, 0.0f};
+    if (scored) log = floats(op.teacher.log_sum)[row * op.teacher.log_sum.stride];
+    for (std::int64_t i = 0; scored && i < sums_a_leaf; ++i) {
+      float part[kMostLeaves];
+      for (int leaf = 0; leaf < leaves; ++leaf) part[leaf] = sums[leaf * sums_a_leaf + i];
+      joined[i] = join_pairwise(part, leaves);
+    }
+    put_divergence<Lane>(op, row, scored, log, joined[0], joined[1]);
+  }
+};
+
 // A matrix of fp32 in scratch; slots 0 to 2 are those of the products.
 View scratch_rows(int slot, std::int64_t rows, std::int64_t columns, Grid& grid) {
   View v;
@@ -381,5 +425,7 @@ void launch(const HeadShardGradient& op, Grid& grid) {
 void launch(const HeadShardEntropy& op, Grid& grid) {
   grid.each(op.entropy.rows, HeadShardEntropyBody{op, kept_sums_of_leaves(op.distribution, op.target, op.kept, op.sums.cols, op.maximum_leaves, grid)});
 }
+void launch(const HeadShardTaught& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardTaughtBody{op}); }
+void launch(const HeadShardDivergence& op, Grid& grid) { grid.each(op.sums.rows, HeadShardDivergenceBody{op}); }
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

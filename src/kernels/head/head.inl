@@ -168,5 +168,7 @@ LOCKSTEP_INSTANTIATE(head_shard_sums, HeadShardSums)
 LOCKSTEP_INSTANTIATE(head_shard_loss, HeadShardLoss)
 LOCKSTEP_INSTANTIATE(head_shard_gradient, HeadShardGradient)
 LOCKSTEP_INSTANTIATE(head_shard_entropy, HeadShardEntropy)
+LOCKSTEP_INSTANTIATE(head_shard_taught, HeadShardTaught)
+LOCKSTEP_INSTANTIATE(head_shard_divergence, HeadShardDivergence)
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 //   loss:     from the sums of all leaves: log_sum, slopes (dlogprob, +0 without a gradient), logprobs, losses, flags
 //   gradient: entropy sums of own leaves, then z becomes dz (rows without a slope: +0)
 //   entropy:  log_sum minus the joined entropy sums of all leaves (+0 where not scored), and what its bonus takes from the loss
+//   taught, divergence: of rows with a teacher (teacher.h), whose logits y are cut as z, and whose log-sums come of sums and loss of y. taught makes the
+//             divergence's sums of own leaves; divergence joins those of all: loss, slope, centre, flags; taught, without sums, then makes z dz
 // An entropy bonus needs the entropy before the gradient: gradient (with gradient = false), entropy, gradient (without entropy sums).
 #pragma once
 #include "kernels/head/head.h"
@@ -53,6 +55,20 @@ struct HeadShardEntropy {
   RowDistribution distribution{};
   View kept{};  // as in HeadShardLoss
   int maximum_leaves = 8;
+};
+struct HeadShardTaught {
+  View z{}, y{};                      // f32 [T, own tokens]
+  View sums{};                        // f32 [T, divergence_sums * own leaves]; none: z becomes dz
+  View log_sum{}, slope{}, target{};  // the student's; slope for dz
+  HeadTeacher teacher{};              // of which its divergence, log_sum and, for dz, centre are read
+};
+struct HeadShardDivergence {
+  View loss{};            // f32 [T, 1] or none
+  View slope{}, flags{};  // f32 [T, 1]; i32 [T, 1], or-ed
+  View sums{};            // f32 [T, divergence_sums * leaves], of all
+  View target{};
+  Objective objective{};
+  HeadTeacher teacher{};  // its log_sum is read, its centre written
 };
 
 }  // namespace lockstep

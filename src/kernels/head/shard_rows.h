@@ -1,5 +1,6 @@
 // Implementation of head_shard.h, included by head.inl.
 #pragma once
+#include "kernels/head/teacher_rows.h"
 
 namespace lockstep {
 
@@ -100,6 +101,52 @@ void head_shard_entropy(const HeadShardEntropy& op, ThreadPool& pool) {
       }
       elements<V>(op.entropy)[t * op.entropy.stride] = entropy;
       take_entropy_bonus<V>(op.loss, op.entropy_slope, entropy, t);
+    }
+  });
+}
+
+template <class V>
+void head_shard_taught(const HeadShardTaught& op, ThreadPool& pool) {
+  using Elem = typename V::Elem;
+  const Divergence kind = op.teacher.divergence;
+  const std::int64_t n = op.z.cols, sums_a_leaf = divergence_sums(kind), leaves = op.sums ? op.sums.cols / sums_a_leaf : 1, size = n / leaves;
+  const TaughtGradient gradient{op.slope, op.log_sum, op.teacher};
+  const auto at = [](const View& v, std::int64_t t) { return elements<V>(v)[t * v.stride]; };
+  pool.run((op.z.rows + 15) / 16, [&](std::int64_t block) {
+    for (std::int64_t t = block * 16; t < std::min(op.z.rows, block * 16 + 16); ++t) {
+      Elem* z = elements<V>(op.z) + t * op.z.stride;
+      const Elem* y = elements<V>(op.y) + t * op.y.stride;
+      if (!op.sums) {
+        taught_gradient<V>(gradient, t, z, y, n);
+        continue;
+      }
+      const bool scored = any_target<V>(op.target, t);
+      const V of_z = V::set1(at(op.log_sum, t)), of_y = V::set1(at(op.teacher.log_sum, t));
+      Elem* sums = elements<V>(op.sums) + t * op.sums.stride;
+      for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
+        for (std::int64_t i = 0; i < sums_a_leaf; ++i)
+          sums[leaf * sums_a_leaf + i] = scored ? divergence_leaf<V>(kind, i == 1, z + leaf * size, y + leaf * size, size, of_z, of_y) : element<Elem>(0.0f);
+    }
+  });
+}
+
+template <class V>
+void head_shard_divergence(const HeadShardDivergence& op, ThreadPool& pool) {
+  using Elem = typename V::Elem;
+  const std::int64_t sums_a_leaf = divergence_sums(op.teacher.divergence);
+  const auto leaves = static_cast<int>(op.sums.cols / sums_a_leaf);
+  pool.run((op.sums.rows + 15) / 16, [&](std::int64_t block) {
+    for (std::int64_t t = block * 16; t < std::min(op.sums.rows, block * 16 + 16); ++t) {
+      const bool scored = any_target<V>(op.target, t);
+      const Elem* sums = elements<V>(op.sums) + t * op.sums.stride;
+      Elem log = element<Elem>(0.0f), joined[2] = {log, log};
+      if (scored) log = elements<V>(op.teacher.log_sum)[t * op.teacher.log_sum.stride];
+      for (std::int64_t i = 0; scored && i < sums_a_leaf; ++i) {
+        Elem part[16];
+        for (int leaf = 0; leaf < leaves; ++leaf) part[leaf] = sums[leaf * sums_a_leaf + i];
+        joined[i] = join_pairwise(part, leaves);
+      }
+      put_divergence<V>(op, t, scored, log, joined[0], joined[1]);
     }
   });
 }

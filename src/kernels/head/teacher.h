@@ -8,12 +8,16 @@
 //                   their mean
 // A sum is in each of the G(V) leaves dot16(probability, its term), leaves joined pairwise by plain adds. The row's loss is w D, its slope w, w the weight of
 // its target, which is scored as ever (logprob, entropy). A row that is not scored, or has the weight 0, has dz +0. A scored row of which lse(y) or D is not
-// finite is marked in flags (bit 2). dx and dW follow from dz as in head.h; the teacher gets no gradient. How the rows are cut into chunks changes no bit.
+// finite is marked in flags (bit 2). dx and dW follow from dz as in head.h; the teacher gets no gradient. How the rows are cut into chunks changes no bit,
+// nor does a vocabulary that ranks share along its leaves (head_shard.h).
 #pragma once
 #include "kernels/head/loss_parameters.h"
 #include "kernels/linear/linear.h"
 
 namespace lockstep {
+
+// How many sums a divergence has. Always inlined (numerics/form.h).
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int divergence_sums(Divergence kind) { return kind == Divergence::jensen_shannon ? 2 : 1; }
 
 struct HeadTeacher {
   View x{};          // f32 [T, inputs of w]; none: there is no teacher

@@ -4,7 +4,18 @@
 
 namespace lockstep {
 
-// One sum of a row of n logits z and y, whose log-sums are known.
+// One sum of a leaf of n logits z and y, whose rows' log-sums are known.
+template <class V>
+inline typename V::Elem divergence_leaf(Divergence kind, bool second, const typename V::Elem* z, const typename V::Elem* y, std::int64_t n, const V& of_z,
+                                        const V& of_y) {
+  const auto a = [&](std::int64_t i, int lanes) { return V::load_partial(z + i, lanes) - of_z; };
+  const auto b = [&](std::int64_t i, int lanes) { return V::load_partial(y + i, lanes) - of_y; };
+  return dot16_of<V>(
+      n, [&](std::int64_t i, int lanes) { return divergence_probability<V>(kind, second, a(i, lanes), b(i, lanes)); },
+      [&](std::int64_t i, int lanes) { return divergence_term<V>(kind, second, a(i, lanes), b(i, lanes)); });
+}
+
+// One sum of a row of n of them.
 template <class V>
 inline typename V::Elem divergence_sum(Divergence kind, bool second, const typename V::Elem* z, const typename V::Elem* y, std::int64_t n, int maximum_leaves,
                                        const typename V::Elem& student, const typename V::Elem& teacher) {
@@ -12,14 +23,7 @@ inline typename V::Elem divergence_sum(Divergence kind, bool second, const typen
   const int leaves = leaf_count(n, maximum_leaves);
   const std::int64_t size = n / leaves;
   typename V::Elem part[16];
-  for (int leaf = 0; leaf < leaves; ++leaf) {
-    const typename V::Elem *own_z = z + leaf * size, *own_y = y + leaf * size;
-    const auto a = [&](std::int64_t i, int lanes) { return V::load_partial(own_z + i, lanes) - of_z; };
-    const auto b = [&](std::int64_t i, int lanes) { return V::load_partial(own_y + i, lanes) - of_y; };
-    part[leaf] = dot16_of<V>(
-        size, [&](std::int64_t i, int lanes) { return divergence_probability<V>(kind, second, a(i, lanes), b(i, lanes)); },
-        [&](std::int64_t i, int lanes) { return divergence_term<V>(kind, second, a(i, lanes), b(i, lanes)); });
-  }
+  for (int leaf = 0; leaf < leaves; ++leaf) part[leaf] = divergence_leaf<V>(kind, second, z + leaf * size, y + leaf * size, size, of_z, of_y);
   return join_pairwise(part, leaves);
 }
 

@@ -257,6 +257,65 @@ TEST(HeadTeachers, AnyFormOfTheWeightsGradientHasTheSameBits) {
   }
 }
 
+// Rows by the kernels of head_shard.h, the vocabulary cut along its leaves: of z stands dz at the end.
+struct TaughtShares {
+  View z, logprob, loss, slope, flags, log_sum, centre;
+};
+TaughtShares launch_shares_of(KernelBench& b, const TaughtBatch& taught, const HeadLoss& whole, std::int64_t ranks) {
+  const std::int64_t rows = taught.batch.rows, vocabulary = taught.batch.vocabulary, leaves = leaf_count(vocabulary), own = leaves / ranks,
+                     tokens = vocabulary / ranks, sums_a_leaf = divergence_sums(taught.divergence);
+  const auto column = [&] { return b.junk(rows, 1); };
+  const TaughtShares s{b.junk(rows, vocabulary), column(), column(), column(), b.zeros(rows, 1, DType::i32), column(), column()};
+  HeadTeacher teacher = whole.teacher;
+  teacher.log_sum = s.log_sum, teacher.centre = s.centre;
+  const View y = b.junk(rows, vocabulary), of_z = b.junk(rows, 3 * leaves), of_y = b.junk(rows, 3 * leaves), sums = b.junk(rows, sums_a_leaf * leaves),
+             student = column();
+  b.launch(&KernelTable::linear_forward, LinearForward{s.z, whole.x, whole.w});
+  b.launch(&KernelTable::linear_forward, LinearForward{y, teacher.x, teacher.w});
+  const auto share = [&](const View& v, std::int64_t r) { return v.column_range(v.cols / ranks * r, v.cols / ranks); };
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    b.launch(&KernelTable::head_shard_sums, HeadShardSums{share(of_z, r), share(s.z, r), whole.target, r * tokens, own});
+    b.launch(&KernelTable::head_shard_sums, HeadShardSums{share(of_y, r), share(y, r), whole.target, r * tokens, own});
+  }
+  b.launch(&KernelTable::head_shard_loss, HeadShardLoss{student, s.slope, s.logprob, s.loss, {}, s.flags, {}, of_z, whole.target, vocabulary, whole.objective});
+  b.launch(&KernelTable::head_shard_loss, HeadShardLoss{s.log_sum, column(), column(), {}, {}, s.flags, {}, of_y, whole.target, vocabulary});
+  for (std::int64_t r = 0; r < ranks; ++r)
+    b.launch(&KernelTable::head_shard_taught, HeadShardTaught{share(s.z, r), share(y, r), share(sums, r), student, {}, whole.target, teacher});
+  b.launch(&KernelTable::head_shard_divergence, HeadShardDivergence{s.loss, s.slope, s.flags, sums, whole.target, whole.objective, teacher});
+  for (std::int64_t r = 0; r < ranks; ++r)
+    b.launch(&KernelTable::head_shard_taught, HeadShardTaught{share(s.z, r), share(y, r), {}, student, s.slope, whole.target, teacher});
+  return s;
+}
+
+// Bits, all that are not a number being the same.
+std::vector<std::uint64_t> numbers_of(std::vector<float> values) {
+  for (float& value : values)
+    if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
+  return words_of(values);
+}
+
+TEST(HeadTeachers, SharesOfTheVocabularyHaveTheBitsOfTheWhole) {
+  for (const Divergence divergence : kDivergences)
+    for (const std::int64_t vocabulary : {96, 272, 300}) {  // 2 leaves, 8 of 34, 4 of 75
+      TaughtBatch taught = make_taught_batch(13, 20, 12, vocabulary, divergence, 37);
+      taught.batch.weight[3] = 0;                                  // a row without a slope
+      taught.x[2 * 12] = std::numeric_limits<float>::quiet_NaN();  // a row that is marked
+      expect_same_everywhere([&](KernelBench& b) {
+        const HeadLoss whole = taught_head_of(b, taught, 13, true).loss;
+        b.launch(&KernelTable::head_loss, whole);  // whose chunk is all rows: dz stands in the place of their logits
+        for (std::int64_t ranks = 1; ranks <= leaf_count(vocabulary); ranks *= 2) {
+          const TaughtShares shares = launch_shares_of(b, taught, whole, ranks);
+          const std::string name = std::to_string(vocabulary) + " tokens, ranks " + std::to_string(ranks);
+          const std::pair<View, View> both[] = {{shares.z, whole.logits_chunk}, {shares.logprob, whole.logprob},         {shares.loss, whole.loss},
+                                                {shares.slope, whole.slope},    {shares.log_sum, whole.teacher.log_sum}, {shares.centre, whole.teacher.centre}};
+          for (const auto& [got, wanted] : both) expect_same_words(numbers_of(b.read(got)), numbers_of(b.read(wanted)), name);
+          EXPECT_EQ(b.read_ints(shares.flags), b.read_ints(whole.flags)) << name;
+          for (const View& v : {shares.z, shares.loss, shares.slope, shares.centre}) b.record(v);
+        }
+      });
+    }
+}
+
 TEST(HeadTeachers, WhatIsEqualToItsTeacherLearnsNothing) {
   for (const Divergence divergence : kDivergences) {
     TaughtBatch taught = make_taught_batch(20, 24, 24, 130, divergence, 35);

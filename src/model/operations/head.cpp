@@ -125,6 +125,43 @@ class AdaptedHead final : public HeadForm {
   Buffer u_, du_;
 };
 
+// The teacher's weight is cut between panels, where the student's shares begin. All ranks find the same.
+void check_whole_panels(const std::vector<std::int64_t>& bounds) {
+  for (const std::int64_t begin : bounds)
+    if (begin < bounds.back() && begin % 16 != 0)
+      fail(ErrorCode::unsupported,
+           "the divergence from a teacher is over shares of whole groups of 16 tokens, and of {} tokens one begins at {}; allowed is tp=1", bounds.back(),
+           begin);
+}
+
+// Rows with a teacher, between their logits z, whose log-sums are known, and the gradient of their hidden states: losses, slopes, and with a gradient dz in the
+// place of z. The teacher's whole head is in memory, of which this makes the logits of the student's own tokens.
+void divergence_by_leaves(Context& ctx, const HeadLoss& head, const HeadForm& form, const HeadRows& rows, const View& z, const View& log_sum,
+                          const View& slope) {
+  const std::int64_t leaves = form.leaves(), width = 2 + head.target.cols, sums_a_leaf = divergence_sums(head.teacher.divergence);
+  const bool own = form.own_leaves() > 0;
+  const auto buffer = [&](std::int64_t cols) { return ctx.allocate(DType::f32, rows.count, cols, MemoryCategory::workspace); };
+  HeadTeacher teacher = head.teacher;
+  teacher.log_sum = rows.of(teacher.log_sum), teacher.centre = rows.of(teacher.centre);
+  const View y = teacher.logits_chunk.row_range(0, rows.count), target = rows.of(head.target), flags = rows.of(head.flags);
+  const Buffer sums = buffer(width * leaves), divergences = buffer(sums_a_leaf * leaves), slopes = buffer(head.target.cols),
+               logprobs = buffer(head.target.cols);
+  if (own) {
+    LinearForward forward{y, rows.of(teacher.x), tokens_of(teacher.w, form.first(), z.cols)};
+    forward.round_input_bf16 = teacher.round_input_bf16;
+    ctx.launch(&KernelTable::linear_forward, forward);
+    ctx.launch(&KernelTable::head_shard_sums, HeadShardSums{form.own(sums.view(), width), y, target, form.first(), form.own_leaves()});
+  }
+  form.gather(sums.view(), width);
+  ctx.launch(&KernelTable::head_shard_loss,
+             HeadShardLoss{teacher.log_sum, slopes.view(), logprobs.view(), {}, {}, flags, {}, sums.view(), target, form.vocabulary()});
+  if (own) ctx.launch(&KernelTable::head_shard_taught, HeadShardTaught{z, y, form.own(divergences.view(), sums_a_leaf), log_sum, {}, target, teacher});
+  form.gather(divergences.view(), sums_a_leaf);
+  ctx.launch(&KernelTable::head_shard_divergence,
+             HeadShardDivergence{rows.of(head.loss), slope, flags, divergences.view(), target, head.objective.row_range(rows.begin, rows.count), teacher});
+  if (own && head.dx) ctx.launch(&KernelTable::head_shard_taught, HeadShardTaught{z, y, {}, log_sum, slope, target, teacher});
+}
+
 // The kernel head_loss in steps, leaf by leaf.
 void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
   const std::int64_t count = head.x.rows, targets = head.target.cols, leaves = form.leaves(), own_leaves = form.own_leaves();
@@ -149,11 +186,12 @@ void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
     ctx.launch(&KernelTable::head_shard_loss,
                HeadShardLoss{log_sum, slope, rows.of(head.logprob), loss, rows.of(head.marks), rows.of(head.flags), entropy_slope, sums.view(), target,
                              form.vocabulary(), head.objective.row_range(rows.begin, rows.count), distribution, kept, head.w.maximum_leaves});
-    // Gradients with an entropy bonus wait for the entropy.
-    const bool gradient = static_cast<bool>(head.dx), bonus = gradient && entropy_slope;
+    // Gradients with an entropy bonus wait for the entropy, those from a teacher for its logits.
+    const bool gradient = static_cast<bool>(head.dx), bonus = gradient && entropy_slope, taught = static_cast<bool>(head.teacher);
     if (own_leaves > 0)
-      ctx.launch(&KernelTable::head_shard_gradient,
-                 HeadShardGradient{z, form.own(entropies.view(), 1), log_sum, slope, target, form.first(), gradient && !bonus, {}, {}, distribution});
+      ctx.launch(
+          &KernelTable::head_shard_gradient,
+          HeadShardGradient{z, form.own(entropies.view(), 1), log_sum, slope, target, form.first(), gradient && !bonus && !taught, {}, {}, distribution});
     if (entropy) {
       form.gather(entropies.view(), 1);
       ctx.launch(&KernelTable::head_shard_entropy,
@@ -161,6 +199,7 @@ void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
     }
     if (bonus && own_leaves > 0)
       ctx.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, {}, log_sum, slope, target, form.first(), true, entropy, entropy_slope, distribution});
+    if (taught) divergence_by_leaves(ctx, head, form, rows, z, log_sum, slope);
     if (gradient) form.input_gradient(z, rows);
   }
   form.finish(log_sums, slopes);
@@ -169,15 +208,14 @@ void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
 
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter, const View& segment) {
   const bool adapted = adapter && adapter->weights->layout->place(id).a >= 0, sharded = split_of(ctx, id) == ParameterSplit::vocabulary;
-  // Stages of a pipeline have a sharding, and the last one all tokens, so the fused kernel has a teacher's rows there, too.
-  const bool cut = sharded && head.w.outputs < ctx.sharding()->bounds(id)->back();
-  if (head.teacher && (adapted || cut))
-    fail(ErrorCode::unsupported, "the divergence from a teacher is of a whole head, and {}; allowed is {}",
-         adapted ? "an adapter trains this one (unembedding)" : "ranks share the vocabulary of this one (tp)", adapted ? "an adapter of other layers" : "tp=1");
+  if (head.teacher && adapted)
+    fail(ErrorCode::unsupported,
+         "the divergence from a teacher is of a head without an adapter, and one trains this head (unembedding); allowed is an adapter of other layers");
+  if (head.teacher && sharded) check_whole_panels(*ctx.sharding()->bounds(id));
   if (adapted) {
     AdaptedHead form(ctx, head, id, *adapter, segment);
     loss_by_leaves(ctx, head, form);
-  } else if (sharded && !head.teacher) {
+  } else if (sharded) {
     HeadForm form(ctx, head, id);
     loss_by_leaves(ctx, head, form);
   } else {
@@ -193,7 +231,7 @@ void head_weight(Backend& backend, const HeadWeight& all) {
     HeadWeight part = all;
     part.w = tokens_of(all.w, first * 16, std::min(all.w.outputs - first * 16, count * 16));
     part.first = all.first + first * 16;
-    if (all.teacher) part.teacher.w = tokens_of(all.teacher.w, first * 16, part.w.outputs);
+    if (all.teacher) part.teacher.w = tokens_of(all.teacher.w, part.first, part.w.outputs);
     if (all.gradient) part.gradient = all.gradient.block(0, 1, first * size, count * size);
     if (all.bins) part.bins = all.bins.block(0, 1, first * size, count * size);
     backend.launch(&KernelTable::head_weight, part);

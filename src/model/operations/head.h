@@ -6,7 +6,7 @@
 //  per row and leaf, and the gradient of the hidden state
 //  adapted   the adapter's part is added to the weight's logits before anything else is computed from them
 // The last two compute sums, losses and gradients leaf by leaf (kernels/head/head_shard.h), with the bits of the first. Rows with a teacher
-// (kernels/head/teacher.h) are of a whole head alone.
+// (kernels/head/teacher.h) are of the first two, each rank with the teacher's whole head.
 #pragma once
 #include "kernels/head/head.h"
 #include "model/adapter_rows.h"
@@ -17,10 +17,11 @@ namespace lockstep {
 // As the kernel head_loss, with head.w = ctx.packed(id): where ranks split the vocabulary that is this rank's share, logits_chunk is
 // [chunk, its tokens], and all tensor-parallel ranks call together. `adapter`: the adapter of these rows, or null. With head.dx, gradients of its
 // A and B are deposited in adapter->gradients, and `segment` is the rows'. The logits of all rows are never in memory at once. Error unsupported: a teacher of
-// rows whose head is adapted, or of which this rank has not all tokens.
+// rows whose head is adapted, or whose vocabulary is cut inside a group of 16 tokens.
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter = nullptr, const View& segment = {});
 
 // The kernel head_weight, launched for a range of tokens at a time where a pause point wants short kernels; a token's sums do not depend on others'.
+// all.teacher.w is the teacher's whole head.
 void head_weight(Backend& backend, const HeadWeight& all);
 
 // Logits y [n, V] of rows index[i] of hidden [T, K], without adapters, on every rank.

@@ -87,7 +87,7 @@ TEST(PreferenceStep, WeightsAreTheDerivativesOfTheMeanLoss) {
   };
   const std::vector<PreferenceItem> items{{answer({0, 1, 1}), answer({0, 1, 0.5f, 1})}, {answer({1}), answer({0, 0, 1})}};
   std::vector<std::vector<float>> logprobs{{-9, -1, -2}, {-9, -0.5f, -3, -1}, {-2}, {-9, -9, -0.25f}};
-  for (const std::string loss : {"dpo", "ipo", "orpo", "simpo", "cpo", "hinge"}) {
+  for (const std::string loss : {"dpo", "ipo", "sigmoid_norm", "orpo", "simpo", "cpo", "hinge"}) {
     const PreferenceSettings settings = with_loss(loss);
     const std::vector<ReferenceScores> references =
         preference_row(loss).reference ? std::vector<ReferenceScores>{{-3.5, -2}, {-1, -1}} : std::vector<ReferenceScores>{};

@@ -199,10 +199,27 @@ for critic, ranks in (("full", "dp=2"), ("adapter", "tp=2")):
         assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
         require_same(alone, bits(RUNS / f"critic-{critic}-two", outcome), f"a critic and a reference over two processes, {ranks}")
 
-def other_run(command, name, *more, transport="threads", ranks=""):
+def other_run(command, name, *more, transport="threads", ranks="", model=MODEL):
     """Preferences or a distillation: two steps on data of its own."""
     layout = ["--transport", transport, "--ranks", ranks] if ranks else []
-    return ["train", command, "--model", MODEL, "--runs", RUNS, "--name", name, "--steps", 2, "--threads", 2, "--learning-rate", "1e-3", "--warmup", 0, "--seed", 4, "--no-page", "--quiet", "--json", *layout, *more]
+    return ["train", command, "--model", model, "--runs", RUNS, "--name", name, "--steps", 2, "--threads", 2, "--learning-rate", "1e-3", "--warmup", 0, "--seed", 4, "--no-page", "--quiet", "--json", *layout, *more]
+
+
+def large(name, hidden):
+    """A random model of 1,536 tokens, of which teachers tell no log-probabilities: the divergence is computed in the head."""
+    folder = TMP / f"large-{name}"
+    if not folder.exists():
+        folder.mkdir()
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(MODEL / file, folder / file)
+        config = {"model_type": "llama", "vocab_size": 1536, "hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 64,
+                  "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "hidden_act": "silu", "eos_token_id": 102}  # fmt: skip
+        (folder / "config.json").write_text(json.dumps(config))
+        data = folder / "text.jsonl"
+        data.write_text(json.dumps({"prompt": "4 2 3=6:", "completion": "4+2=6"}) + "\n")
+        done("train", "sft", "--model", folder, "--from-scratch", "--init-seed", hidden, "--init-deviation", 0.2, "--data", data, "--eval-share", 0, "--steps", 1, "--batch", 1, "--threads", 2,
+             "--runs", RUNS, "--name", folder.name, "--no-page", "--quiet", "--json")  # fmt: skip
+    return RUNS / folder.name / "export"
 
 
 def figures(run, outcome):
@@ -212,22 +229,39 @@ def figures(run, outcome):
 PAIRS, PROMPTS, TEACHERS = TMP / "pairs.jsonl", TMP / "prompts.jsonl", TMP / "teachers.toml"
 PAIRS.write_text("".join(json.dumps({"prompt": f"{a} {b} 3={a + b}:", "chosen": f" {a}+{b}", "rejected": f" {a}-{b}"}) + "\n" for a in (4, 7) for b in (2, 5, 9)))
 PROMPTS.write_text("".join(json.dumps({"prompt": f"{a} 2 3={a + 2}:"}) + "\n" for a in (4, 7, 9, 8)))
+LARGE_TEACHERS = TMP / "large-teachers.toml"
+LARGE_TEACHERS.write_text(f'[[teacher]]\nname = "large"\nfolder = "{RUNS / "large-teacher/export"}"\n')
 TEACHERS.write_text(f'[[teacher]]\nname = "itself"\nfolder = "{MODEL}"\n')
 OTHERS = {"dpo": ("dpo", "--data", PAIRS, "--batch", 3), "reward": ("reward", "--data", PAIRS, "--batch", 3), "adapter-dpo": ("dpo", "--data", PAIRS, "--batch", 3, "--adapter-rank", 4),
-          "distill": ("distill", "--teachers", TEACHERS, "--data", PROMPTS, "--prompts", 4, "--max-tokens", 8)}  # fmt: skip
+          "distill": ("distill", "--teachers", TEACHERS, "--data", PROMPTS, "--prompts", 4, "--max-tokens", 8),
+          "distill-in-the-head": ("distill", "--teachers", LARGE_TEACHERS, "--data", PROMPTS, "--prompts", 4, "--max-tokens", 8)}  # fmt: skip
 seen = set()
 for name, (command, *more) in OTHERS.items():
     for ranks in ("tp=2", "dp=2"):
         with check(f"{name}-two-processes-{ranks.replace('=', '')}"):
             needs_mpi()
+            model = MODEL
+            if name == "distill-in-the-head":
+                model = large("student", 32)
+                large("teacher", 48)
             if name not in expected:
-                expected[name] = figures(RUNS / name, done(*other_run(command, name, *more)))
+                expected[name] = figures(RUNS / name, done(*other_run(command, name, *more, model=model)))
                 assert expected[name]["weights"] not in seen, "two kinds of runs have the same weights: the hash says nothing"
                 seen.add(expected[name]["weights"])
             over = f"{name}-{ranks.replace('=', '')}"
-            outcome = mpirun(2, BINARY, *other_run(command, over, *more, transport="mpi", ranks=ranks))
+            outcome = mpirun(2, BINARY, *other_run(command, over, *more, transport="mpi", ranks=ranks, model=model))
             assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
             require_same(expected[name], figures(RUNS / over, outcome), f"{name} over two processes, {ranks}")
+
+with check("distill-in-the-head-of-another-teacher"):
+    needs_mpi()
+    itself = TMP / "large-itself.toml"
+    itself.write_text(f'[[teacher]]\nname = "itself"\nfolder = "{large("student", 32)}"\n')
+    words = ("--teachers", itself, "--data", PROMPTS, "--prompts", 4, "--max-tokens", 8)
+    outcome = mpirun(2, BINARY, *other_run("distill", "large-itself", *words, transport="mpi", ranks="tp=2", model=large("student", 32)))
+    assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+    assert {line["loss"] for line in map(json.loads, (RUNS / "large-itself/metrics.jsonl").read_text().splitlines())} == {0}, "what is its own teacher learns"
+    assert outcome.json()["weights_sha256"] != expected["distill-in-the-head"]["weights"], "another teacher gave the same hash: the hash says nothing"
 
 with check("what-each-rank-did"):
     needs_mpi()
