@@ -20,6 +20,10 @@ namespace {
 // The process that has a rank: process p has ranks [size * p / processes, size * (p + 1) / processes).
 int first_rank_of(int process, int size, int processes) { return static_cast<int>(static_cast<std::int64_t>(size) * process / processes); }
 
+void check_views(std::size_t ranks, const std::vector<View>& to, const std::vector<View>& from) {
+  if (to.size() != ranks || from.size() != ranks) fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", ranks, to.size(), from.size());
+}
+
 class ProcessCommunicator final : public CountingCommunicator, public ChosenRowsTransport {
  public:
   struct Member {
@@ -93,14 +97,9 @@ class ProcessCommunicator final : public CountingCommunicator, public ChosenRows
     if (!started_.empty()) fail(ErrorCode::internal, "rank {} makes another exchange while {} that it started are not finished", own_, started_.size());
   }
 
-  void check_views(const std::vector<View>& to, const std::vector<View>& from) const {
-    if (to.size() != members_.size() || from.size() != members_.size())
-      fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size(), to.size(), from.size());
-  }
-
   // All at once, from memory of the device to memory of the device, as it stands.
   void exchange_by_device(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) {
-    check_views(to, from);
+    check_views(members_.size(), to, from);
     count_call();
     ++number_;
     const Moving mover = moving();
@@ -125,7 +124,7 @@ class ProcessCommunicator final : public CountingCommunicator, public ChosenRows
 
   // Sends everything, or of each view the chosen rows; what goes to this rank itself is there.
   void begin(Stream& stream, const std::vector<View>& to, const std::vector<View>& from, const std::vector<RowChoice>* chosen = nullptr) {
-    check_views(to, from);
+    check_views(members_.size(), to, from);
     count_call();
     ++number_;
     stream.synchronize();
