@@ -99,6 +99,7 @@ fi
 if configured no-toolkit "$LOCKSTEP_TMP/gpu" -DLOCKSTEP_CUDA_COMPILER=LOCKSTEP_CUDA_COMPILER-NOTFOUND '-DCMAKE_IGNORE_PATH=/usr/bin;/bin;/usr/local/bin;/usr/local/cuda/bin'; then
   reason=
   grep -q 'CUDA: no nvcc was found; the device cuda is left out' "$LOCKSTEP_TMP/no-toolkit.log" || reason="it does not say that no nvcc was found"
+  grep -q 'NCCL: left out' "$LOCKSTEP_TMP/no-toolkit.log" || reason="it does not say that NCCL is left out"
   verdict no-toolkit "$reason"
 fi
 # The module itself, where there are real headers.
