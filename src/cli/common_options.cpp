@@ -49,12 +49,14 @@ void leave_training_ranks_out(std::string& ranks) {
   ranks = used.text();
 }
 
-void add_transport_options(OptionTable& table, ProcessSettings& settings) {
-  table.choice("transport", &settings.transport, transport_names(),
+void add_transport_options(OptionTable& table, ProcessSettings& settings, bool devices) {
+  const std::string of_devices = devices ? "; nccl: the same, and GPUs send to each other, a rank and a GPU a process (docs/cuda.md: it has not run)" : "";
+  table.choice("transport", &settings.transport, devices ? transport_names() : std::vector<std::string>{"threads", "mpi"},
                "Where the ranks of --ranks run: as threads of this process, or (mpi) divided among the processes that mpirun started, as in `mpirun -n 2 "
-               "lockstep COMMAND ... --ranks tp=2 --transport mpi` (docs/ranks.md); changes no bit");
+               "lockstep COMMAND ... --ranks tp=2 --transport mpi` (docs/ranks.md)" +
+                   of_devices + "; changes no bit");
   table.integer("rank-timeout", &settings.rank_timeout, 2, 86400, "SECONDS", "A process that is silent for so long counts as lost, and the command ends");
-  table.refused("without --transport mpi", [&settings] { return settings.transport != "mpi"; });
+  table.refused("without --transport mpi", [&settings] { return settings.transport == "threads"; });
 }
 
 void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual, std::string name, bool rejects) {

@@ -21,7 +21,8 @@ void add_ranks_option(OptionTable& table, std::string* ranks);
 // compute share all threads. Error invalid_argument: those are fewer than the joined processes.
 void leave_training_ranks_out(std::string& ranks);
 // --transport, --rank-timeout: how ranks communicate, for a command that calls follow_processes (trained/led_model.h) before anything else.
-void add_transport_options(OptionTable& table, ProcessSettings& settings);
+// `devices`: whether its ranks may be GPUs (nccl).
+void add_transport_options(OptionTable& table, ProcessSettings& settings, bool devices = true);
 // --beta1, --beta2, --eps, --weight-decay, --max-norm of AdamW, into settings that name them alike.
 template <class Settings>
 void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay) {

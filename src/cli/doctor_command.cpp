@@ -26,7 +26,7 @@ int doctor_command(const Arguments& arguments) {
             "Instead of this machine the ranks of a run before it begins: compares what their hosts compute, operation by operation, and measures latency and "
             "bandwidth between them (docs/cluster.md). tp=2,dp=2 and the like, or auto: a rank a process; alone: auto")
       .or_alone("auto");
-  add_transport_options(table, asked.processes);
+  add_transport_options(table, asked.processes, false);
   table.choice("isa", &asked.isa, instruction_set_names(), "Instruction set that this process's ranks compute with, auto: the widest available");
   table.model("model", &asked.model, "A model that the run is to read: its files are compared between the hosts, byte by byte; a folder, or a GGUF file");
   table.refused("without --ranks", of_one, {"transport", "isa", "model"});

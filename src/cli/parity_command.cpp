@@ -29,7 +29,7 @@ int parity_command(const Arguments& arguments) {
   table.seed("seed", &options.seed, "Seed of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: number formats and orders of sums, which decide the bits");
   table.text("ranks", &options.ranks, "LAYOUT", "One more layout of ranks, such as tp=2,dp=2,ep=2, besides those that are always compared");
-  add_transport_options(table, processes);
+  add_transport_options(table, processes, false);
   table.choice("device", &options.device, {"cpu", "emulated", "cuda"},
                "A device to compare beside the CPU: a GPU, or its kernels run on the CPU (slow); docs/cuda.md");
   table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of MLA's latent norms, 0: the family's default");

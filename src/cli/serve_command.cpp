@@ -143,8 +143,9 @@ int serve_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
-  if (processes.transport == "mpi" && (!deploy.deploy.empty() || !deploy.folder.empty() || !deploy.state.empty()))
-    throw UsageError("transport is mpi, allowed with --deploy, --deploy-folder and --deploy-state is threads: over processes a server has one model");
+  if (processes.transport != "threads" && (!deploy.deploy.empty() || !deploy.folder.empty() || !deploy.state.empty()))
+    throw UsageError(fmt::format("transport is {}, allowed with --deploy, --deploy-folder and --deploy-state is threads: over processes a server has one model",
+                                 processes.transport));
   if (follow_processes(processes, runtime.isa)) return kExitOk;
   CommandLineDeployments deployed(deploy, runtime, name);
   if (!tool_format.empty() && !message_format.empty())

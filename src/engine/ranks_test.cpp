@@ -24,14 +24,15 @@ constexpr const char* kTied = R"({
 const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1},    {8, 1, 1},    {1, 1, 2},
                                           {1, 1, 3}, {2, 1, 2}, {1, 1, 1, 2}, {1, 1, 1, 3}, {2, 1, 2, 2}};
 
-void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what) {
+void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what,
+                             const std::vector<RankLayout>& layouts = kLayouts) {
   std::vector<Request> requests = random_requests(12, 5, runtime.model->facts().vocabulary);
   for (Request& r : requests) r.experts = r.experts && runtime.model->facts().expert_shape().row() > 0;
   for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].sampling.top_logprobs = 3;
   EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
   Engine one(runtime, weights, options);
   const auto want = bits_of(one.generate(requests));
-  for (const RankLayout& ranks : kLayouts) {
+  for (const RankLayout& ranks : layouts) {
     SCOPED_TRACE(what + ", " + ranks.text());
     options.ranks = ranks;
     Engine engine(runtime, weights, options);
@@ -55,6 +56,12 @@ TEST(EngineRanks, GenerationHasTheBitsOfOneRank) {
     expect_bits_of_one_rank(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1),
                             std::string(runtime.model->family()) + ", " + profile);
   }
+}
+
+// No rank has a group of experts: outputs of single pairs are gathered.
+TEST(EngineRanks, MoreRanksThanGroupsOfExpertsHaveTheBitsOfOneRank) {
+  Plant plant("sharing", "cpu-bf16w", {.threads = 1});
+  expect_bits_of_one_rank(plant.runtime, plant.weights, "glm", {{1, 1, 9}, {3, 1, 3}});
 }
 
 TEST(EngineRanks, NewWeightsReachEveryRank) {

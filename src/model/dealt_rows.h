@@ -20,6 +20,7 @@ class DealtRows {
   // A rank's rows of a view of all.
   View of(const View& all, int rank) const;
   const View& segment() const { return segment_.view(); }
+  const std::vector<std::int64_t>& begin() const { return begin_; }
 
  private:
   std::vector<std::int64_t> begin_;
@@ -37,6 +38,7 @@ Buffer rows_of_all(Context& ctx, const View& own);
 // The rows of all ranks that experts of this rank were chosen for; the others are not to be read. None where this rank has no expert.
 Buffer rows_for_experts(Context& ctx, const View& own, const ExpertsOfRanks& experts);
 // y, of this rank's rows, becomes the sum over the groups of experts of all ranks, as join_experts makes it. `sums`: of all rows, over this rank's groups.
+// Where there are more ranks than groups, expert_pairs.h does.
 void join_sums_at_home(Context& ctx, const View& y, const View& sums, const ExpertsOfRanks& experts);
 // For each (row, expert) pair of this rank the value that the expert's rank has in `values`, f32 [all rows, k].
 Buffer values_of_experts(Context& ctx, const View& values, const ExpertsOfRanks& experts);

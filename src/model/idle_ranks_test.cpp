@@ -28,14 +28,15 @@ TEST(IdleRanks, AreSaidOfEachKind) {
   EXPECT_EQ(idle_kinds(kTwoDenseLayers, "ep=2"), Kinds{"ep=2"});
   EXPECT_EQ(idle_kinds(kTwoDenseLayers, "cp=2", 1536), Kinds{"cp=2"});
   EXPECT_EQ(idle_kinds(kTwoDenseLayers, "ep=2,pp=3,cp=3", 2560), (Kinds{"pp=3", "ep=2", "cp=3"}));
-  EXPECT_EQ(idle_kinds(kSixteenExperts, "tp=3,ep=3"), Kinds{"tp"});
-  EXPECT_EQ(idle_kinds(kSixteenExperts, "ep=9,rows=dealt"), Kinds{"tp"});
+  EXPECT_EQ(idle_kinds(kSixteenExperts, "tp=3,ep=6"), Kinds{"tp"});
+  EXPECT_EQ(idle_kinds(kSixteenExperts, "ep=17,rows=dealt"), Kinds{"tp"});
 }
 
 TEST(IdleRanks, NothingIsSaidOfLayoutsThatHelp) {
   for (const char* layout : {"", "tp=2", "dp=7", "dp=2,shard=weights", "pp=2", "cp=2", "ep=2,rows=dealt"})
     EXPECT_TRUE(idle_kinds(kTwoDenseLayers, layout, 1537).empty()) << layout;
-  for (const char* layout : {"ep=8", "tp=2,ep=4", "ep=2,rows=dealt"}) EXPECT_TRUE(idle_kinds(kSixteenExperts, layout).empty()) << layout;
+  for (const char* layout : {"ep=8", "tp=2,ep=4", "ep=2,rows=dealt", "tp=3,ep=3", "ep=16,rows=dealt"})
+    EXPECT_TRUE(idle_kinds(kSixteenExperts, layout).empty()) << layout;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // expression, and those of the hidden states and of every parameter's gradient are equal, whichever layout made them.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <fstream>
 #include <numeric>
 #include <optional>
@@ -215,20 +214,20 @@ TEST(RanksTracedControl, TwoStagesInTheOtherOrderAreSeenWhereTheyBegin) {
   for (std::size_t stage = 1; stage < 4; ++stage) EXPECT_NE(wrong[stage], right[stage]) << "stage " << stage;
 }
 
-// How many values have other expressions than those of one rank, where two ranks share experts and each has sequences of its own: of hidden states, and of
-// the gradients of the rank's experts, which have the rows of both.
+// How many values have other expressions than those of one rank, where ranks share experts and the first and the last have sequences of their own: of hidden
+// states, and of the gradients of a rank's experts, which have the rows of all.
 std::int64_t other_expressions(const std::shared_ptr<const Model>& model, const DealtSequences& dealt, std::int64_t& compared) {
   const Profile& profile = profile_by_name("cpu-bf16w");
   const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
   const Outcome whole = run(model, images, profile, nullptr);
-  std::array<std::int64_t, 2> same{}, different{};
-  ThreadRanks ranks({.ep = 2, .rows = ReplicaRows::dealt});
+  std::vector<std::int64_t> same(dealt.of_rank.size()), different(dealt.of_rank.size());
+  ThreadRanks ranks({.ep = static_cast<int>(dealt.of_rank.size()), .rows = ReplicaRows::dealt});
   ranks.run([&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     const auto compare = [&](std::uint64_t got, std::uint64_t want) { ++(got == want ? same : different)[at]; };
     const Sharding sharding(*model, profile, ranks.place(rank));
     const Outcome own = run(model, images, profile, &sharding, dealt);
-    // The second rank's rows are the last ones.
+    // The last rank's rows are the last ones.
     const std::size_t first = rank == 0 ? 0 : whole.hidden.size() - own.hidden.size();
     for (std::size_t i = 0; i < own.hidden.size(); ++i) compare(own.hidden[i], whole.hidden[first + i]);
     const WeightImages places = shares_of(sharding, places_of(model->manifest()));
@@ -239,8 +238,9 @@ std::int64_t other_expressions(const std::shared_ptr<const Model>& model, const 
           compare(own.gradients[i][e], whole.gradients[i][place]);
     }
   });
-  compared = same[0] + same[1] + different[0] + different[1];
-  return different[0] + different[1];
+  const std::int64_t others = std::accumulate(different.begin(), different.end(), std::int64_t{0});
+  compared = std::accumulate(same.begin(), same.end(), others);
+  return others;
 }
 
 TEST(RanksTracedDealt, RowsThatTravelToTheirExpertsHaveTheExpressionsOfTheWhole) {
@@ -250,6 +250,18 @@ TEST(RanksTracedDealt, RowsThatTravelToTheirExpertsHaveTheExpressionsOfTheWhole)
       EXPECT_EQ(other_expressions(ranks_model(family), dealt, compared), 0) << family << ", " << dealt.of_rank[0].size() << " sequences on the first rank";
       EXPECT_GT(compared, 1000);
     }
+}
+
+// More ranks than groups of experts: outputs of single pairs travel, and are added where the row is; the same of ranks that all have the same rows.
+TEST(RanksTracedDealt, PairsThatAreJoinedAtHomeHaveTheExpressionsOfTheWhole) {
+  DealtSequences dealt{std::vector<std::vector<std::size_t>>(9)};
+  dealt.of_rank.front() = {0}, dealt.of_rank.back() = {1};
+  for (const char* family : {"glm_moe_dsa", "gpt_oss"}) {
+    std::int64_t compared = 0;
+    EXPECT_EQ(other_expressions(ranks_model(family), dealt, compared), 0) << family;
+    EXPECT_GT(compared, 1000);
+    expect_whole_expressions(ranks_model(family), profile_by_name("cpu-bf16w"), {{1, 1, 9}, {3, 1, 3}});
+  }
 }
 
 // The control: a sum over rows of two sequences at once.

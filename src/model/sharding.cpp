@@ -13,8 +13,8 @@ ColumnSplit scaled(std::vector<std::int64_t> bounds, std::int64_t width) {
   for (std::int64_t& b : bounds) b *= width;
   return std::make_shared<const std::vector<std::int64_t>>(std::move(bounds));
 }
-// The first expert of group g: group(e) = floor(8 e / E).
-std::int64_t first_expert(std::int64_t group, std::int64_t experts) { return (group * experts + kExpertGroups - 1) / kExpertGroups; }
+// The first expert of a part: part(e) = floor(parts e / E). Of kExpertGroups parts they are the groups.
+std::int64_t first_expert(std::int64_t part, std::int64_t parts, std::int64_t experts) { return (part * experts + parts - 1) / parts; }
 }  // namespace
 
 Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place, HeadStage head)
@@ -68,7 +68,10 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
         break;
       case ParameterSplit::experts: {
         std::vector<std::int64_t> first;
-        for (const std::int64_t group : expert_groups_) first.push_back(first_expert(group, p.count));
+        if (joins_pairs(place.layout))
+          for (int rank = 0; rank <= place.layout.model(); ++rank) first.push_back(first_expert(rank, place.layout.model(), p.count));
+        else
+          for (const std::int64_t group : expert_groups_) first.push_back(first_expert(group, kExpertGroups, p.count));
         bounds = scaled(std::move(first), 1);
         cut(own.count, place.model_rank());
         break;
@@ -215,6 +218,8 @@ void Sharding::put_into(WeightImages& whole, const WeightImages& shares) const {
     each_element(i, [&](std::size_t to, std::size_t from) { whole[i][to] = shares[i][from]; });
   }
 }
+
+bool joins_pairs(const RankLayout& layout) { return layout.model() > kExpertGroups; }
 
 WeightImages shares_of(const Sharding& sharding, const WeightImages& whole) {
   WeightImages shares;

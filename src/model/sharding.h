@@ -1,9 +1,9 @@
 // How one rank's part of a model is cut out in a run over tensor- and expert-parallel ranks and stages of a pipeline: its share of every parameter, and
 // how its partial sums join the others'.
 //   Sharding mine(*model, profile, place); const WeightImages shares = shares_of(mine, masters);
-// A parameter declares how it may be split (Manifest, ParameterSplit): along leaves of a sum, along heads, or along groups of experts, so no order of
-// addition changes (docs/ranks.md). A stage holds the parameters of its segments of the forward, and a tied table the first and the last one. Every
-// layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its thread.
+// A parameter declares how it may be split (Manifest, ParameterSplit): along leaves of a sum, along heads, or along groups of experts, beyond 8 ranks
+// along experts, so no order of addition changes (docs/ranks.md). A stage holds the parameters of its segments of the forward, and a tied table the first
+// and the last one. Every layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its thread.
 #pragma once
 #include <memory>
 
@@ -51,7 +51,7 @@ class Sharding {
   // n items dealt to the tensor-parallel ranks, `width` columns each.
   ColumnSplit columns(std::int64_t n, std::int64_t width) const;
   std::int64_t dealt(std::int64_t n) const;  // this rank's number of n items
-  // Groups of experts of every rank of the replica.
+  // Groups of experts of every rank of the replica, where they are dealt by groups (not where joins_pairs()).
   const std::vector<std::int64_t>& expert_groups() const { return expert_groups_; }
 
   std::vector<CacheShape> cache_shapes(const Model& model, const Profile& profile) const;
@@ -79,6 +79,10 @@ class Sharding {
   HeadStage head_stage_ = HeadStage::last;
   std::vector<bool> holds_;
 };
+
+// Whether experts are dealt one by one, as evenly as they go, since there are more ranks than groups of them: then no rank has the sum of a group
+// (model/expert_pairs.h).
+bool joins_pairs(const RankLayout& layout);
 
 // All parameters cut to a rank's share.
 WeightImages shares_of(const Sharding& sharding, const WeightImages& whole);

@@ -197,6 +197,19 @@ void ProcessMail::check_there() const {
   if (!calls_.empty() && calls_.front().head.run < run_) fail(ErrorCode::internal, "process 0 made another call while process {} was in one", process_);
 }
 
+void ProcessMail::check_released() const {
+  if (released_) throw RankReleased();
+  for (const auto& of_process : ends_)
+    if (const auto end = of_process.find(run_); end != of_process.end() && end->second.state != RunEnd::State::done) throw RankReleased();
+}
+
+void ProcessMail::check_run() {
+  const std::lock_guard lock(mutex_);
+  pump();
+  check_released();
+  check_there();
+}
+
 void ProcessMail::begin_run() {
   const std::lock_guard lock(mutex_);
   ++run_;
@@ -216,7 +229,7 @@ Letter ProcessMail::take(const Slot& slot, std::uint64_t number, int process) {
   const std::chrono::milliseconds most = MailPatience::current();
   const auto began = std::chrono::steady_clock::now();
   return wait([&]() -> std::optional<Letter> {
-    if (released_) throw RankReleased();
+    if (released_) throw RankReleased();  // before letters that are here
     std::deque<Letter>& waiting = letters_[slot];
     if (!waiting.empty() && waiting.front().head.run == run_) {
       if (waiting.front().head.number != number)
@@ -225,8 +238,7 @@ Letter ProcessMail::take(const Slot& slot, std::uint64_t number, int process) {
       waiting.pop_front();
       return letter;
     }
-    for (const auto& of_process : ends_)
-      if (const auto end = of_process.find(run_); end != of_process.end() && end->second.state != RunEnd::State::done) throw RankReleased();
+    check_released();
     if (process != process_ && ends_[static_cast<std::size_t>(process)].contains(run_))
       fail(ErrorCode::internal, "rank {} expects exchange {} of rank {}, which has ended without it", slot.to, number, slot.from);
     if (most.count() > 0 && std::chrono::steady_clock::now() - began > most) {

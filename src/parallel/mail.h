@@ -65,6 +65,8 @@ class ProcessMail {
   Letter take(const Slot& slot, std::uint64_t number, int process);
   // From true to false, which come in pairs, a thread of this object moves letters; otherwise only those that wait do.
   void move_meanwhile(bool on) { mover_.ask(on); }
+  // For who waits for something else in a run: throws what take() would while no letter comes, but for LetterLate.
+  void check_run();
   // A rank of this process failed: the other ranks of this process that wait in take() get RankReleased.
   void release();
   // Tells how this process's part ended, and waits for the others: by process. Errors: io.
@@ -103,6 +105,7 @@ class ProcessMail {
   void send(int process, Letter&& letter);
   void listen(int process);
   void check_there() const;
+  void check_released() const;
 
   std::mutex mutex_;
   std::unique_ptr<Wire> wire_;

@@ -3,17 +3,14 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 
 #include "base/error.h"
+#include "parallel/module_file.h"
 #include "parallel/mpi/mpi_module.h"
 
 namespace lockstep {
 
 namespace {
-namespace fs = std::filesystem;
-
 class MpiWire final : public Wire {
  public:
   explicit MpiWire(const LockstepMpi& module) : module_(module) {
@@ -39,28 +36,19 @@ class MpiWire final : public Wire {
   }
   const LockstepMpi& module_;
 };
-
-// Where the module may be; the last one is the loader's own search.
-std::string module_file() {
-  constexpr char kName[] = "lockstep_mpi.so";
-  std::error_code error;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& file : {folder / kName, folder / "../lib" / kName})
-    if (fs::exists(file, error)) return file.string();
-  return kName;
-}
 }  // namespace
 
 bool started_by_mpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK"); }
 
 std::unique_ptr<Wire> load_mpi_wire() {
   // The library's own components look for its symbols, so they are everybody's.
-  void* library = dlopen(module_file().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const std::string file = module_file("lockstep_mpi.so");
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library)
     fail(ErrorCode::unsupported, "transport is 'mpi', and its module cannot be loaded ({}); it is built where Open MPI is (libopenmpi-dev)", dlerror());
   const auto symbol = reinterpret_cast<const LockstepMpi* (*)()>(dlsym(library, kLockstepMpiSymbol));
   const LockstepMpi* module = symbol ? symbol() : nullptr;
-  if (!module || module->abi != kLockstepMpiAbi) fail(ErrorCode::unsupported, "'{}' is of another build, allowed is this program's own", module_file());
+  if (!module || module->abi != kLockstepMpiAbi) fail(ErrorCode::unsupported, "'{}' is of another build, allowed is this program's own", file);
   return std::make_unique<MpiWire>(*module);
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/process_ranks.h"
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -18,19 +20,24 @@ namespace {
 // The process that has a rank: process p has ranks [size * p / processes, size * (p + 1) / processes).
 int first_rank_of(int process, int size, int processes) { return static_cast<int>(static_cast<std::int64_t>(size) * process / processes); }
 
+void check_views(std::size_t ranks, const std::vector<View>& to, const std::vector<View>& from) {
+  if (to.size() != ranks || from.size() != ranks) fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", ranks, to.size(), from.size());
+}
+
 class ProcessCommunicator final : public CountingCommunicator, public ChosenRowsTransport {
  public:
   struct Member {
     int rank, process;  // of the whole layout
   };
-  ProcessCommunicator(ProcessMail& mail, int group, std::vector<Member> members, int own)
-      : mail_(mail), group_(group), members_(std::move(members)), own_(own) {}
+  ProcessCommunicator(ProcessMail& mail, DeviceWire* device, int group, std::vector<Member> members, int own)
+      : mail_(mail), device_(device), group_(group), members_(std::move(members)), own_(own) {}
   int rank() const override { return own_; }
   int size() const override { return static_cast<int>(members_.size()); }
   void barrier() override { gather_host({}); }
 
   void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
     check_none_started();
+    if (device_ && device_->takes(stream)) return exchange_by_device(stream, to, from);
     begin(stream, to, from);
     end(stream, number_, from);
   }
@@ -38,17 +45,20 @@ class ProcessCommunicator final : public CountingCommunicator, public ChosenRows
   void exchange_chosen(Stream& stream, const std::vector<View>& to, const std::vector<View>& from, const std::vector<RowChoice>& to_rows,
                        const std::vector<RowChoice>& from_rows) override {
     check_none_started();
+    if (device_ && device_->takes(stream)) return exchange_by_device(stream, to, from);  // all rows as they stand: only the device knows the choice
     begin(stream, to, from, &to_rows);
     end(stream, number_, from, &from_rows);
   }
 
   void start(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
+    if (device_) return Communicator::start(stream, to, from);
     begin(stream, to, from);
     started_.push_back({number_, from});
     if (started_.size() == 1) mail_.move_meanwhile(true);
   }
 
   void finish(Stream& stream) override {
+    if (device_) return Communicator::finish(stream);
     const Started now = std::move(started_.front());
     started_.pop_front();
     if (started_.empty()) mail_.move_meanwhile(false);
@@ -58,6 +68,7 @@ class ProcessCommunicator final : public CountingCommunicator, public ChosenRows
   void forget_started() override {
     if (!started_.empty()) mail_.move_meanwhile(false);
     started_.clear();
+    Communicator::forget_started();
   }
 
   std::vector<std::string> gather_host(const std::string& mine) override {
@@ -86,10 +97,34 @@ class ProcessCommunicator final : public CountingCommunicator, public ChosenRows
     if (!started_.empty()) fail(ErrorCode::internal, "rank {} makes another exchange while {} that it started are not finished", own_, started_.size());
   }
 
+  // All at once, from memory of the device to memory of the device, as it stands.
+  void exchange_by_device(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) {
+    check_views(members_.size(), to, from);
+    count_call();
+    ++number_;
+    const Moving mover = moving();
+    copy_own(stream, to, from);
+    std::vector<DeviceWire::Part> sends, receives;
+    for_others([&](std::size_t r) {
+      if (to[r].size() > 0) sends.push_back({to[r], members_[r].process});
+      if (from[r].size() == 0) return;
+      receives.push_back({from[r], members_[r].process});
+      const auto bytes = static_cast<std::int64_t>(bytes_of(from[r]));
+      count_bytes(bytes, bytes);
+    });
+    const std::chrono::milliseconds most = MailPatience::current();
+    const auto began = std::chrono::steady_clock::now();
+    const auto check = [&] {
+      mail_.check_run();
+      if (most.count() > 0 && std::chrono::steady_clock::now() - began > most)
+        throw LetterLate(fmt::format("rank {} has waited {:.3g} s for memory of other devices", own_, static_cast<double>(most.count()) / 1e3));
+    };
+    waiting(CollectiveScope::current(), [&] { device_->exchange(stream, sends, receives, check); });
+  }
+
   // Sends everything, or of each view the chosen rows; what goes to this rank itself is there.
   void begin(Stream& stream, const std::vector<View>& to, const std::vector<View>& from, const std::vector<RowChoice>* chosen = nullptr) {
-    if (to.size() != members_.size() || from.size() != members_.size())
-      fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size(), to.size(), from.size());
+    check_views(members_.size(), to, from);
     count_call();
     ++number_;
     stream.synchronize();
@@ -171,6 +206,7 @@ class ProcessCommunicator final : public CountingCommunicator, public ChosenRows
   static std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
 
   ProcessMail& mail_;
+  DeviceWire* device_;  // null: none
   int group_;
   std::vector<Member> members_;
   int own_;
@@ -197,10 +233,14 @@ RunEnd run_end_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout_(layout), mail_(mail) {
+ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail, DeviceWire* device)
+    : layout_(layout), mail_(mail), device_(mail.processes() > 1 ? device : nullptr) {
   const int size = layout.size(), processes = mail.processes();
   if (processes > size)
     fail(ErrorCode::invalid_argument, "ranks is {}, which are {}, and there are {} processes; allowed is a rank for each", layout.text(), size, processes);
+  if (device_ && processes < size)
+    fail(ErrorCode::invalid_argument, "ranks is {}, which are {}, and there are {} processes; allowed with a device for each process is one rank for each",
+         layout.text(), size, processes);
   first_ = first_rank_of(mail.process(), size, processes);
   ends_.resize(static_cast<std::size_t>(first_rank_of(mail.process() + 1, size, processes) - first_));
   worked_.resize(ends_.size());
@@ -218,7 +258,7 @@ ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout
         if (member.rank == first_ + local) own = static_cast<int>(members.size());
         members.push_back(member);
       }
-      ends_[static_cast<std::size_t>(local)].*end = std::make_unique<ProcessCommunicator>(mail_, kind, std::move(members), own);
+      ends_[static_cast<std::size_t>(local)].*end = std::make_unique<ProcessCommunicator>(mail_, device_, kind, std::move(members), own);
     }
     ++kind;
   };
@@ -231,8 +271,8 @@ ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout
   const auto end_of = [&](int rank) { return rank < first_ || rank >= first_ + local() ? nullptr : &ends_[static_cast<std::size_t>(rank - first_)]; };
   for (const auto& [rank, next] : layout_.links()) {
     const std::vector<ProcessCommunicator::Member> pair{all[static_cast<std::size_t>(rank)], all[static_cast<std::size_t>(next)]};
-    if (Ends* own = end_of(rank)) own->after = std::make_unique<ProcessCommunicator>(mail_, kind, pair, 0);
-    if (Ends* own = end_of(next)) own->before = std::make_unique<ProcessCommunicator>(mail_, kind, pair, 1);
+    if (Ends* own = end_of(rank)) own->after = std::make_unique<ProcessCommunicator>(mail_, device_, kind, pair, 0);
+    if (Ends* own = end_of(next)) own->before = std::make_unique<ProcessCommunicator>(mail_, device_, kind, pair, 1);
   }
 }
 
@@ -245,6 +285,13 @@ RankPlace ProcessRanks::place(int local) const {
           ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get(),  ends.context.get()};
 }
 
+void ProcessRanks::join_devices() {
+  if (!device_) return;
+  Communicator& world = *ends_[0].world;
+  device_->join(
+      mail_.process(), mail_.processes(), [&](const std::string& mine) { return world.gather_host(mine); }, [this] { mail_.check_run(); });
+}
+
 void ProcessRanks::run(const std::function<void(int)>& work) {
   mail_.begin_run();
   for (Ends& ends : ends_)
@@ -255,6 +302,7 @@ void ProcessRanks::run(const std::function<void(int)>& work) {
   const auto guarded = [&](int local) {
     const WorkedSeconds clock(worked_[static_cast<std::size_t>(local)]);
     try {
+      join_devices();
       work(local);
     } catch (...) {
       {
@@ -279,9 +327,12 @@ void ProcessRanks::run(const std::function<void(int)>& work) {
   try {
     ends = mail_.finish_run(own);
   } catch (...) {  // others cannot be asked any more: what went wrong here says more than that
+    if (device_) device_->give_up();
     if (own.state == RunEnd::State::failed) std::rethrow_exception(error);
     throw;
   }
+  // Every process sees the same ends, so all join anew in the next run.
+  if (device_ && std::any_of(ends.begin(), ends.end(), [](const RunEnd& end) { return end.state != RunEnd::State::done; })) device_->give_up();
   for (int p = 0; p < mail_.processes(); ++p) {
     const RunEnd& end = ends[static_cast<std::size_t>(p)];
     if (end.state != RunEnd::State::failed) continue;

@@ -361,7 +361,8 @@ TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
 }
 
 TEST(MemoryPlan, EveryRankHasItsOwn) {
-  for (const std::string ranks : {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2", "ep=2,rows=dealt", "dp=2,ep=4,rows=dealt"}) {
+  for (const std::string ranks :
+       {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2", "ep=2,rows=dealt", "dp=2,ep=4,rows=dealt", "ep=9", "ep=10,rows=dealt"}) {
     SCOPED_TRACE(ranks);
     const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
     const TrainingPlan what{.sequences = 3, .length = 40};

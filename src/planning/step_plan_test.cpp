@@ -72,7 +72,7 @@ TEST(StepPlan, ExchangesOfDealtRowsAreThoseOfARealStep) {
   const TrainBench bench(kGlm);
   RandomSequence draws(25, RandomStream::fuzz);
   std::int64_t number = 0;
-  for (const auto& [dp, ep] : {std::pair{1, 2}, {1, 3}, {2, 2}, {2, 3}, {1, 9}, {3, 4}}) {
+  for (const auto& [dp, ep] : {std::pair{1, 2}, {1, 3}, {2, 2}, {2, 3}, {1, 9}, {3, 4}, {1, 12}, {2, 10}}) {
     StepPlan plan;
     plan.trainer.ranks = {.dp = dp, .ep = ep, .rows = ReplicaRows::dealt};
     plan.sequences = sequences_of(*bench.model, draws);

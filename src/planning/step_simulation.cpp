@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/context_pieces.h"
+#include "model/sharding.h"
 #include "parallel/planned_layout.h"
 
 namespace lockstep {
@@ -47,10 +48,12 @@ std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates
         fmt::format("stages wait for the first and the last micro-batch: their forwards and backwards take {:.2f} times their own", step.busiest.work.turns));
   if (step.slow.imbalance > 1.01)
     reasons.push_back(fmt::format("the busiest rank computes {:.2f} times what the mean does: {}", step.slow.imbalance,
-                                  layout.deals_rows() ? "sequences are dealt whole, and experts in 8 groups"
-                                  : layout.dp > 1     ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"
+                                  layout.deals_rows()
+                                      ? joins_pairs(layout) ? "sequences and experts are dealt whole" : "sequences are dealt whole, and experts in 8 groups"
+                                  : layout.dp > 1 ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"
                                   : model.facts().expert_count > 0 && layout.model() > 1
-                                      ? "experts are dealt in 8 groups, and what tp does not split is on every rank of a replica"
+                                      ? joins_pairs(layout) ? "experts are dealt whole, and what tp does not split is on every rank of a replica"
+                                                            : "experts are dealt in 8 groups, and what tp does not split is on every rank of a replica"
                                       : "sums and heads are dealt in whole leaves and heads"));
   if (layout.size() > kMostRanks)
     reasons.push_back(fmt::format("{} of the {} ranks are planned, the first and the last of each kind; a run has at most {}", planned_ranks(layout).size(),

@@ -17,6 +17,7 @@
 #include "checkpoint/reading_memory.h"
 #include "model/value_head.h"
 #include "parallel/layout.h"
+#include "parallel/processes.h"
 #include "serving/family_facts.h"
 
 namespace lockstep {
@@ -92,6 +93,9 @@ BackendOptions backend_options(const RuntimeSettings& settings) {
     fail(ErrorCode::invalid_argument, "backend is '{}' with the device cuda, allowed is to leave it out: it says how the cpu runs operations",
          settings.backend);
   if (gpu) cuda_device();  // told before a large file is read
+  if (!gpu && joined_device_wire())
+    fail(ErrorCode::invalid_argument, "device is '{}' with the transport nccl, which moves the memory of GPUs; allowed is --device cuda, or --transport mpi",
+         settings.device);
   BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[static_cast<std::size_t>(found - names.begin())],
                          .threads = static_cast<int>(settings.threads)};
   if (const int ranks = rank_layout(settings.ranks).size(); ranks > 1)

@@ -99,6 +99,15 @@ void CudaStream::fill_zero(const View& view) {
 
 void CudaStream::synchronize() { check_cuda(cudaStreamSynchronize(of(stream_)), "earlier work"); }
 
+bool CudaStream::finished() {
+  const cudaError_t status = cudaStreamQuery(of(stream_));
+  if (status == cudaErrorNotReady) return false;
+  check_cuda(status, "earlier work");
+  return true;
+}
+
+void* CudaStream::place_of(const View& view) { return device_pointer<unsigned char>(view); }
+
 static void* allocate_on_gpu(std::size_t bytes) {
   void* block = nullptr;
   const cudaError_t status = cudaMalloc(&block, bytes);
@@ -123,6 +132,8 @@ void CudaStream::download(void*, const View&) {}
 void CudaStream::copy(const View&, const View&) {}
 void CudaStream::fill_zero(const View&) {}
 void CudaStream::synchronize() {}
+bool CudaStream::finished() { return true; }
+void* CudaStream::place_of(const View&) { return nullptr; }
 static void* allocate_on_gpu(std::size_t) { return nullptr; }
 static void free_on_gpu(void*) noexcept {}
 

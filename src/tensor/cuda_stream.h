@@ -41,6 +41,9 @@ class CudaStream {
   void copy(const View& to, const View& from);  // both on GPUs of this process
   void fill_zero(const View& view);
   void synchronize();
+  // Whether all earlier work is done; its errors are thrown here too. And where a view of GPU memory lies, for a library that moves it itself.
+  bool finished();
+  static void* place_of(const View& view);
 
  private:
   void* stream_ = nullptr;

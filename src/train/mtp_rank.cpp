@@ -5,6 +5,7 @@
 #include "base/byte_record.h"
 #include "base/error.h"
 #include "kernels/launch.h"
+#include "model/compute_copy.h"
 #include "model/sharding.h"
 #include "numerics/exact_sum.h"
 #include "train/gradient_norm.h"
@@ -103,10 +104,36 @@ MtpResult MtpRank::forward_backward(const TrunkShare& trunk, const std::vector<T
   std::int64_t rows = 0;
   for (const TrainSequence& d : data) rows += static_cast<std::int64_t>(d.tokens.size());
   Values values(training_.depths);
-  for (const auto& part : micro_batches(data, own, static_cast<std::size_t>(options_.micro_batch))) run(trunk, data, part, normalisers, values);
+  const std::shared_ptr<const WeightSet> whole = gathered(trunk);
+  TrunkShare read = trunk;
+  if (whole) read.weights = whole.get();
+  for (const auto& part : micro_batches(data, own, static_cast<std::size_t>(options_.micro_batch))) run(read, data, part, normalisers, values);
   if (!layer_) return {};
   layer_->gradients.close();
   return result_of(values, rows);
+}
+
+std::shared_ptr<const WeightSet> MtpRank::gathered(const TrunkShare& trunk) const {
+  if (!place_.layout.shards_weights()) return nullptr;
+  // Rows as the model's own trainer deals them; frozen weights under an adapter have no optimizer.
+  const bool whole_items = options_.optimizer.whole_matrices && !trunk.adapter;
+  const Manifest& manifest = sharding_ ? sharding_->manifest() : runtime_.model->manifest();
+  const RankRows rows(runtime_.backend, manifest, place_, &runtime_.profile, whole_items);
+  auto whole = std::make_shared<WeightSet>();
+  whole->version = trunk.weights->version;
+  whole->parameters = trunk.weights->parameters;
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    if (p.count == 0 || !rows.keeps_rows(i)) continue;
+    const View kept = whole->parameters[i].view();
+    if (kept.rows != rows.own_rows(i).second)
+      fail(ErrorCode::internal, "{}: {} rows of the model's weights are here, and this rank has {}", p.name, kept.rows, rows.own_rows(i).second);
+    const Buffer all = allocate_compute_copy(runtime_.backend, p, runtime_.profile);
+    rows.start_gather(i, kept, all.view());
+    rows.finish_gather(i);
+    whole->parameters[i] = all;
+  }
+  return whole;
 }
 
 MtpResult MtpRank::result_of(Values& values, std::int64_t rows) const {

@@ -1,7 +1,8 @@
 // One rank's part of the training of a layer of multi-token prediction (train/mtp_trainer.h). The model's part of the rank gives hidden states,
 // embeddings and logits, which ranks make together as ever; the layer is whole on every rank that has the head, and data-parallel ranks share its
-// sequences and its optimizer's state. Stages of a pipeline that have no head send what the layer reads, and have no layer.
-// Where each rank has the whole model, the losses may move it too (TrunkShare::gradients).
+// sequences and its optimizer's state. Stages of a pipeline that have no head send what the layer reads, and have no layer. Where replicas keep rows of the
+// model's weights alone (RankShard::weights), these are gathered for a step of the layer and freed behind it. Where each rank has the whole model, the
+// losses may move it too (TrunkShare::gradients).
 //   MtpRank part(runtime, masters, {.depths = 5}, options, place); part.forward_backward({weights.get()}, data); part.optim_step(adam);
 // All ranks make the same calls with the same data, each on its own thread. Bits do not depend on ranks.
 #pragma once
@@ -35,7 +36,7 @@ struct MtpResult {
   double index_loss = 0;              // mean KL a row, 0 when not trained
 };
 
-// The model as a rank has it (the trunk): its share of the weights, and of the adapter over them; null: none.
+// The model as a rank has it (the trunk): its share of the weights, or its rows of it, and its share of the adapter over them; null: none.
 struct TrunkShare {
   const WeightSet* weights = nullptr;
   const AdapterWeights* adapter = nullptr;
@@ -82,6 +83,8 @@ class MtpRank {
   };
   void run(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const Normalisers& normalisers,
            Values& values);
+  // The rank's share of the model's weights where it keeps rows of it alone; null: it has all of it. Data-parallel ranks call together.
+  std::shared_ptr<const WeightSet> gathered(const TrunkShare& trunk) const;
   // The model's hidden states behind its final norm, where the layer is; none on other ranks. `joint`: on its tape; null: on none.
   Tensor trunk_states(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part,
                       const std::vector<SequenceSlice>& slices, std::int64_t pages, Joint* joint);

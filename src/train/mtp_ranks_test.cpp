@@ -139,6 +139,19 @@ TEST_P(MtpRanks, StepsHaveTheBitsOfOneRank) {
   }
 }
 
+// The model's weights in shares, which the layer's step gathers; dealt by matrices where the model's optimizer wants whole ones.
+TEST_P(MtpRanks, BesideWeightsInSharesTheBitsAreThoseOfOneRank) {
+  const LayerBench bench;
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
+    const LayerOutcome want = bench.train({.profile = profile, .adapted = GetParam()});
+    for (const RankLayout& ranks : {RankLayout{.dp = 3, .shard = RankShard::weights}, {.tp = 2, .dp = 2, .pp = 2, .shard = RankShard::weights}})
+      bench.expect_same(bench.train({.ranks = ranks, .profile = profile, .micro_batch = 1, .adapted = GetParam()}), want, profile + ", " + ranks.text());
+  }
+  const OptimizerFamily& muon = *optimizer_named("dimuon");
+  bench.expect_same(bench.train({.ranks = {.dp = 2, .shard = RankShard::weights}, .adapted = GetParam(), .optimizer = muon}),
+                    bench.train({.adapted = GetParam(), .optimizer = muon}), "dimuon");
+}
+
 // The model's own step has pieces of the long sequence on each rank; the layer's, whole sequences.
 TEST_P(MtpRanks, BesidePiecesOfSequencesTheBitsAreThoseOfOneRank) {
   const LayerBench bench(8, 2, 1600);
@@ -186,15 +199,6 @@ TEST(MtpRanksState, GoesFromOneLayoutToAnother) {
   MtpTrainer trainer(runtime, bench.layer, {.depths = 2}, {.ranks = {.dp = 2}}, ranks);
   EXPECT_THROW(trainer.forward_backward(std::vector<TrunkShare>(1), bench.data), Error);
   EXPECT_THROW(trainer.optim_step({}), Error);
-  // The model's weights in shares are refused beforehand.
-  const RankLayout in_shares{.dp = 2, .shard = RankShard::weights};
-  try {
-    MtpTrainer(runtime, bench.layer, {.depths = 2}, {.ranks = in_shares});
-    FAIL() << in_shares.text() << " was taken";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::unsupported);
-    EXPECT_NE(std::string(e.what()).find("allowed is shard=state"), std::string::npos) << e.what();
-  }
 }
 
 // The layer reads the adapted model: hidden states, and logits where the head is adapted. Along random directions the loss changes as the gradient says.

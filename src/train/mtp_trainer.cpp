@@ -38,10 +38,6 @@ MtpTrainer::MtpTrainer(Runtime& runtime, const WeightImages& masters, const MtpT
                        std::shared_ptr<RankRuntimes> ranks)
     : runtime_(runtime), training_(training), options_(options) {
   check_layer(runtime, training);
-  if (options.ranks.shards_weights())
-    fail(ErrorCode::unsupported,
-         "ranks is {}, and a layer of multi-token prediction, which is to be trained, reads the model's weights whole; allowed is shard=state",
-         options.ranks.text());
   ranks_ = RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks);
   if (!ranks_->ranks().all_here())
     fail(ErrorCode::unsupported, "a layer of multi-token prediction is to be trained on {} ranks, of which {} are in this process; allowed is one process",

@@ -106,7 +106,8 @@ std::string with_experts(std::string config, const std::string& key, int experts
 
 class TravellingRows : public ::testing::TestWithParam<const char*> {};
 
-// 3 and 5 experts a rank, odd numbers, more ranks than sequences and than groups of experts, so ranks without rows and ranks without experts.
+// 3 and 5 experts a rank, odd numbers, more ranks than sequences and than groups of experts, so ranks without rows and ranks without experts. Of 9 ranks
+// outputs of single pairs come back (expert_pairs_test.cpp has more of them).
 TEST_P(TravellingRows, HaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);

@@ -29,6 +29,13 @@ echo "made from \$source" >"\$out"
 END
 chmod +x "$toolkit/bin/nvcc"
 
+# Headers of NCCL as cmake/Nccl.cmake looks at them, one of them too old.
+for version in 17 18; do
+  mkdir -p "$LOCKSTEP_TMP/nccl-$version"
+  printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR %s\n#define NCCL_PATCH 1\n' $version >"$LOCKSTEP_TMP/nccl-$version/nccl.h"
+  touch "$LOCKSTEP_TMP/nccl-$version/libnccl.so"
+done
+
 # Every program of this machine but ccache and what says of GPUs, in a folder of links.
 mkdir "$LOCKSTEP_TMP/bin" "$LOCKSTEP_TMP/gpu"
 for folder in /usr/bin /bin /usr/local/bin; do ln -s $folder/* "$LOCKSTEP_TMP/bin/" 2>/dev/null; done
@@ -69,19 +76,42 @@ if configured no-gpu "$toolkit/bin"; then
   /usr/bin/ninja -C "$LOCKSTEP_TMP/no-gpu" -t commands cuda_80 | grep -q 'sm_90a' && reason="cuda_80 compiles for others too"
   verdict objects "$reason"
 fi
-if configured gpu "$LOCKSTEP_TMP/gpu:$toolkit/bin"; then
+if configured gpu "$LOCKSTEP_TMP/gpu:$toolkit/bin" "-DLOCKSTEP_NCCL_INCLUDE=$LOCKSTEP_TMP/nccl-18" "-DLOCKSTEP_NCCL_LIBRARY=$LOCKSTEP_TMP/nccl-18/libnccl.so"; then
   reason=
   commands gpu | grep -q 'nvcc .*sm_80.*sm_90a.*sm_100a.*attention\.cu' || reason="no GPU code would be compiled where a GPU is"
   commands gpu | grep -q 'CCACHE-NOTFOUND' && reason="commands begin with CCACHE-NOTFOUND"
   verdict gpu "$reason"
+  reason=
+  grep -q 'NCCL: 2.18; it has not run' "$LOCKSTEP_TMP/gpu.log" || reason="it does not say that NCCL was found"
+  commands gpu | grep -q 'nccl_module.cpp' || reason="the module of NCCL would not be built with the program"
+  /usr/bin/ninja -C "$LOCKSTEP_TMP/gpu" -t commands cuda_80 | grep -q 'nccl_module.cpp' || reason="cuda_80 leaves out the module of NCCL"
+  verdict nccl "$reason"
 fi
-if configured asked-for "$toolkit/bin" -DLOCKSTEP_CUDA=ON; then
+if configured asked-for "$toolkit/bin" -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_NCCL_INCLUDE=$LOCKSTEP_TMP/nccl-17"; then
   reason=
   commands asked-for | grep -q 'nvcc .*attention\.cu' || reason="no GPU code would be compiled though it is asked for"
   verdict asked-for "$reason"
+  reason=
+  grep -q 'is 2.17, needed is 2.18 or newer' "$LOCKSTEP_TMP/asked-for.log" || reason="it does not say that NCCL is too old"
+  commands asked-for | grep -q 'nccl_module.cpp' && reason="a module would be built from a header that is too old"
+  verdict old-nccl "$reason"
 fi
 if configured no-toolkit "$LOCKSTEP_TMP/gpu" -DLOCKSTEP_CUDA_COMPILER=LOCKSTEP_CUDA_COMPILER-NOTFOUND '-DCMAKE_IGNORE_PATH=/usr/bin;/bin;/usr/local/bin;/usr/local/cuda/bin'; then
   reason=
   grep -q 'CUDA: no nvcc was found; the device cuda is left out' "$LOCKSTEP_TMP/no-toolkit.log" || reason="it does not say that no nvcc was found"
+  grep -q 'NCCL: left out' "$LOCKSTEP_TMP/no-toolkit.log" || reason="it does not say that NCCL is left out"
   verdict no-toolkit "$reason"
+fi
+# The module itself, where there are real headers.
+header=
+for folder in "${NCCL_INCLUDE:-/nonexistent}" /usr/include /usr/local/cuda/include; do
+  if [ -z "$header" ] && [ -e "$folder/nccl.h" ]; then header=$folder; fi
+done
+if [ -z "$header" ] || [ ! -e /usr/local/cuda/include/cuda_runtime.h ]; then
+  echo "SKIP nccl-compiles no nccl.h, or no CUDA toolkit in /usr/local/cuda (NCCL_INCLUDE names the header's folder)"
+else
+  reason=
+  c++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -isystem "$header" -isystem /usr/local/cuda/include -Isrc src/parallel/nccl/nccl_module.cpp >"$LOCKSTEP_TMP/nccl.log" 2>&1 ||
+    reason="$(head -n 3 "$LOCKSTEP_TMP/nccl.log" | tr '\n' ' ')"
+  verdict nccl-compiles "$reason"
 fi

@@ -77,7 +77,8 @@ struct ExpertCombineBody {
     for (std::int64_t j = 0; j < op.expert.cols; ++j) {
       const std::int64_t at = kExpertGroups * ints(op.expert)[t * op.expert.stride + j] / op.experts;
       if (at < op.group_begin || at >= op.group_end) continue;
-      const float x = floats(op.x)[ints(op.slot_of)[t * op.slot_of.stride + j] * op.x.stride + i];
+      const std::int64_t row = op.slot_of ? ints(op.slot_of)[t * op.slot_of.stride + j] : t * op.expert.cols + j;
+      const float x = floats(op.x)[row * op.x.stride + i];
       group[at] = op.weight ? fused(floats(op.weight)[t * op.weight.stride + j], x, group[at]) : group[at] + x;
     }
     floats(op.y)[t * op.y.stride + i] = join_pairwise(group + op.group_begin, op.group_end - op.group_begin);

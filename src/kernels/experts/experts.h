@@ -5,7 +5,7 @@
 //   combine:  y[t] = sum over the row's slots of weight * x[slot] in 8 fixed groups of expert ids, group(e) = floor(8 e / E):
 //             inside a group fma(w, x, acc) in ascending e from +0, empty groups +0, then the pairwise tree over the groups.
 //             Without weights (backward of gather): acc + x inside a group. With groups [group_begin, group_end), a whole subtree of
-//             that tree, only the subtree's sum: a rank's share.
+//             that tree, only the subtree's sum: a rank's share. Without slots (slot_of) x has the rows' pairs in order: the j-th of row t is x[t k + j].
 //   spread (backward of combine): dx[slot] = w * dy[t]; dweight[t, j] = dot16(dy[t], x[slot]). dx may be x. Pairs of experts
 //             outside [expert_begin, expert_end) are left as they are.
 #pragma once
@@ -28,10 +28,11 @@ struct ExpertGather {
   View y, x, row_of;
 };
 struct ExpertCombine {
-  View y;       // f32 [T, h], overwritten
-  View x;       // f32 [T * k, h]
-  View weight;  // f32 [T, k] or none
-  View expert, slot_of;
+  View y;                    // f32 [T, h], overwritten
+  View x;                    // f32 [T * k, h]
+  View weight;               // f32 [T, k] or none
+  View expert;               // i32 [T, k]
+  View slot_of;              // i32 [T, k] or none
   std::int64_t experts = 0;  // E
   int group_begin = 0, group_end = 8;
 };

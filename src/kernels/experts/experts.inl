@@ -56,7 +56,7 @@ void expert_combine(const ExpertCombine& op, ThreadPool& pool) {
   pool.run((T + 7) / 8, [&](std::int64_t block) {
     for (std::int64_t t = block * 8; t < std::min(T, block * 8 + 8); ++t) {
       const std::int32_t* expert = ints(op.expert) + t * op.expert.stride;
-      const std::int32_t* slot = ints(op.slot_of) + t * op.slot_of.stride;
+      const std::int32_t* slot = op.slot_of ? ints(op.slot_of) + t * op.slot_of.stride : nullptr;
       const E* weight = op.weight ? elements<V>(op.weight) + t * op.weight.stride : nullptr;
       E* y = elements<V>(op.y) + t * op.y.stride;
       for (std::int64_t i = 0; i < h; i += 16) {
@@ -67,7 +67,8 @@ void expert_combine(const ExpertCombine& op, ThreadPool& pool) {
           const std::int64_t at = kExpertGroups * expert[j] / op.experts;
           if (at < op.group_begin || at >= op.group_end) continue;
           V& acc = group[at];
-          const V x = V::load_partial(elements<V>(op.x) + slot[j] * op.x.stride + i, lanes);
+          const std::int64_t row = slot ? slot[j] : t * k + j;
+          const V x = V::load_partial(elements<V>(op.x) + row * op.x.stride + i, lanes);
           acc = weight ? fma(V::set1(weight[j]), x, acc) : acc + x;
         }
         join_pairwise(group + op.group_begin, op.group_end - op.group_begin).store_partial(y + i, lanes);

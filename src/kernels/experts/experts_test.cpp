@@ -188,6 +188,23 @@ TEST(Experts, SharesAreTheSameEverywhere) {
   });
 }
 
+// What ranks ask for that have the pairs of their rows in order: the sum over slots, wherever the pairs stand.
+TEST(Experts, PairsInOrderHaveTheBitsOfSlots) {
+  expect_same_everywhere([&](KernelBench& bench) {
+    const std::int64_t T = 29, k = 4, E = 13, h = 33;
+    const Plan plan = make_plan(bench, random_choice(T, k, E, 31), T, k, E);
+    const View x = bench.floats(random_floats(T * k * h, 32), T * k, h), w = bench.floats(random_floats(T * k, 33), T, k), pairs = bench.junk(T * k, h);
+    bench.launch(&KernelTable::expert_gather, ExpertGather{pairs, x, plan.slot_of.reshape(T * k, 1)});
+    for (const View& weight : {w, View()}) {
+      const View of_slots = bench.junk(T, h), of_pairs = bench.junk(T, h);
+      bench.launch(&KernelTable::expert_combine, ExpertCombine{of_slots, x, weight, plan.expert, plan.slot_of, E});
+      bench.launch(&KernelTable::expert_combine, ExpertCombine{of_pairs, pairs, weight, plan.expert, View(), E});
+      EXPECT_EQ(bench.read(of_pairs), bench.read(of_slots));
+      bench.record(of_pairs);
+    }
+  });
+}
+
 TEST(Experts, PlansOfAnyShapeAreTheSameEverywhere) {
   for (const auto& [T, k, experts] : {std::tuple{0, 2, 3}, {1, 1, 1}, {1, 4, 4}, {300, 3, 17}, {5, 4, 64}})
     expect_same_everywhere([&, T = T, k = k, experts = experts](KernelBench& bench) {

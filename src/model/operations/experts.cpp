@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/launch.h"
 #include "model/dealt_rows.h"
+#include "model/expert_pairs.h"
 #include "model/operations/linear.h"
 #include "model/operations/ranks.h"
 #include "model/sharding.h"
@@ -24,11 +25,13 @@ struct ExpertShare {
     group_begin = static_cast<int>(sharding->expert_groups()[rank]);
     group_end = static_cast<int>(sharding->expert_groups()[rank + 1]);
     bounds = sharding->bounds(gate);
+    by_pair = joins_pairs(sharding->place().layout);
   }
   std::int64_t experts, own, first = 0;
   int group_begin = 0, group_end = kExpertGroups;
   ColumnSplit bounds;                // of all ranks; null: one has all
   const DealtRows* dealt = nullptr;  // each rank has rows of its own; null: all have the same
+  bool by_pair = false;              // no rank has a whole group
 };
 
 // Where ranks have rows of their own: the routing of all of them, whose choices and weights are sent to all.
@@ -43,6 +46,7 @@ Routing of_all_ranks(Context& ctx, const ExpertShare& share, const Routing& own)
 
 // y[t] = the sum over the row's slots (weighted where weights are given), over all ranks. y has this rank's rows, and slots are of those of all ranks.
 void combine(Context& ctx, const ExpertShare& share, const View& y, const View& x, const View& weight, const ExpertSlots& by) {
+  if (share.by_pair) return sum_pairs(ctx, y, {x, weight, by.expert.view(), by.slot_of.view(), share.experts, share.bounds});
   Buffer of_all;
   if (share.dealt) of_all = ctx.allocate(DType::f32, share.dealt->count(), y.cols);
   const View& own = share.dealt ? of_all.view() : y;

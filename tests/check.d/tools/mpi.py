@@ -140,6 +140,17 @@ with check("doctor-refused"):
     apart = mpirun(2, BINARY, "doctor", "--ranks", "tp=2")
     assert apart.returncode != 0 and "one of 2 processes that mpirun started" in apart.stderr, apart
 
+with check("nccl-without-gpus-is-refused"):
+    # Where a GPU and the module are, the device is what is wrong.
+    needs_mpi()
+    outcome = mpirun(2, BINARY, *sft_arguments("nccl", RUNS, transport="nccl", ranks="dp=2", threads=2))
+    reasons = ("this build has no CUDA", "no NVIDIA GPU can be used here", "its module cannot be loaded", "device is 'cpu' with the transport nccl")
+    assert outcome.returncode != 0 and any(reason in outcome.stderr for reason in reasons), outcome
+    alone = mpirun(1, "env", "-u", "OMPI_COMM_WORLD_SIZE", "-u", "PMIX_RANK", BINARY, *sft_arguments("nccl", RUNS, transport="nccl", ranks="dp=2", threads=2))
+    assert alone.returncode != 0 and "transport is 'nccl' in a process that mpirun did not start" in alone.stderr, alone
+    words = mpirun(2, BINARY, "doctor", "--ranks", "tp=2", "--transport", "nccl")
+    assert words.returncode != 0 and "threads" in words.stderr and "mpi" in words.stderr and "nccl" in words.stderr, words
+
 with check("sft-in-two-parts"):
     needs_mpi()
     # Beside a run of one rank in the same parts: a rate that falls to the end of two steps is another than one of three.
