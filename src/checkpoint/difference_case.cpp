@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "checkpoint/json_file.h"
 
 namespace lockstep {
@@ -215,6 +216,13 @@ std::string case_text(const DifferenceCase& one) {
   std::string text = "{";
   for (const auto& [key, value] : json.items()) text += fmt::format("{}\n{}: {}", text.size() > 1 ? "," : "", Json(key).dump(), value.dump());
   return text + "\n}\n";
+}
+
+void write_case(const std::filesystem::path& path, const DifferenceCase& one) {
+  const std::string text = case_text(one);
+  if (text.size() > kMostCaseBytes)
+    fail(ErrorCode::resource_exhausted, "a difference of {} tokens takes {} bytes, allowed are at most {}", one.tokens.size(), text.size(), kMostCaseBytes);
+  write_file_atomic(path, text);
 }
 
 DifferenceCase read_case(const std::filesystem::path& path) {

@@ -1,6 +1,6 @@
 // A text of which a token's log-probability in training was another than in sampling, as a file: all that computing both again takes. `train rl` writes it
 // (jobs/rl_work.h), `lockstep parity --case FILE` reads it (parity/repeated_case.h).
-//   write_file_atomic(folder / "case.json", case_text(found)); const DifferenceCase again = read_case(folder / "case.json");
+//   write_case(folder / "case.json", found); const DifferenceCase again = read_case(folder / "case.json");
 // Text and case are one to one: the text of a case that was read is the file's, to the byte. Plain values.
 #pragma once
 #include <cstdint>
@@ -41,6 +41,8 @@ struct DifferenceCase {
 };
 
 std::string case_text(const DifferenceCase& one);
+// Errors: resource_exhausted for a text that read_case would refuse as too long; io.
+void write_case(const std::filesystem::path& path, const DifferenceCase& one);
 // Errors: not_found, io, resource_exhausted (a file of more than 256 MiB); corrupt_file with the field, its value and what is allowed, among them a
 // number that is not finite; unsupported for another version.
 DifferenceCase read_case(const std::filesystem::path& path);

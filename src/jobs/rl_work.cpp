@@ -1,11 +1,11 @@
 #include "jobs/rl_work.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "checkpoint/model_sha256.h"
+#include "rl/trajectory/policy_datum.h"
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "train/schedule.h"
@@ -99,28 +99,53 @@ RunStep RlWork::take_step() {
 
 std::string RlWork::leave_case(const DifferentToken& token) {
   if (options_.run.empty()) return "";
-  const std::filesystem::path folder = options_.run / "difference";
+  const std::filesystem::path folder = options_.run / "difference", file = folder / "case.json";
   try {
     std::filesystem::create_directories(folder);
     stack_.export_model(folder / "weights", DType::f32);
-    nlohmann::ordered_json text;
-    text["tokens"] = token.datum.tokens;
-    text["tokens"].push_back(token.datum.targets.back());
-    const auto bits = [](float logprob) { return fmt::format("{:#010x}", std::bit_cast<std::uint32_t>(logprob)); };
-    const std::vector<KeptTokens>& kept = token.datum.kept_tokens;
-    const bool cut = std::any_of(kept.begin(), kept.end(), [](const KeptTokens& one) { return one.cut(); });
-    const nlohmann::ordered_json numbers{{"step", token.step + 1},
-                                         {"row", token.row},
-                                         {"sampled_bits", bits(token.sampled)},
-                                         {"trained_bits", bits(token.trained)},
-                                         {"temperature", token.datum.temperature},
-                                         {"cut", cut}};
-    write_file_atomic(folder / "text.jsonl", text.dump() + "\n");
-    write_file_atomic(folder / "case.json", numbers.dump(1) + "\n");
+    write_case(file, case_of(token, folder));
   } catch (const std::exception& e) {  // the difference is to be told all the same
     return fmt::format("; what repeats it could not be written: {}", e.what());
   }
-  return fmt::format("; '{}' has what repeats it: the weights, the text and both numbers", folder.string());
+  return fmt::format("; `lockstep parity --case {}` repeats it", file.string());
+}
+
+DifferenceCase RlWork::case_of(const DifferentToken& token, const std::filesystem::path& folder) {
+  const PolicyDatum& datum = token.datum;
+  DifferenceCase one;
+  const auto bits = [](float logprob) { return std::bit_cast<std::uint32_t>(logprob); };
+  each_trained(datum, [&](std::size_t row) {
+    one.positions.push_back(static_cast<std::int64_t>(row) + 1);
+    one.sampler_bits.push_back(bits(datum.old_logprobs[row]));
+    one.trainer_bits.push_back(bits(token.logprobs[row]));
+    if (!datum.kept_tokens.empty()) one.kept.push_back(datum.kept_tokens[row]);
+  });
+  one.tokens = datum.tokens;
+  one.tokens.push_back(datum.targets.back());
+  one.shared_prefix = datum.shared_prefix;
+  one.temperature = datum.temperature;
+  one.top_k = static_cast<std::int32_t>(settings_.top_k);
+  one.top_p = static_cast<float>(settings_.top_p);
+  one.min_p = static_cast<float>(settings_.min_p);
+  one.step = token.step + 1;
+  one.weights_version = stack_.trainer().weights_version();
+
+  const OpenedModel& opened = stack_.opened();
+  Backend& backend = opened.runtime->backend;
+  one.profile = stack_.profile().name;
+  one.profile_digest = stack_.profile().digest();
+  one.mla_norm_eps = stack_.source().mla_norm_eps;
+  one.backend = backend_kind_name(backend.device().kind());
+  one.isa = instruction_set_name(backend.isa());
+  one.threads = backend.device().threads().threads();
+  if (opened.ranks.size() > 1) one.ranks = opened.ranks.text();
+  one.keep_forward = stack_.keep_forward();
+  one.model = "weights";
+  one.model_sha256 = model_sha256(folder / "weights");
+  if (stack_.trainer().with_model([](TrainedModel& model) { return model.adapter() == nullptr; })) return one;
+  one.adapter = std::exchange(one.model, std::filesystem::absolute(stack_.source().model).string());
+  one.adapter_sha256 = std::exchange(one.model_sha256, model_sha256(stack_.source().model));
+  return one;
 }
 
 // Rows: of all segments of the model, each once a segment.
