@@ -336,7 +336,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"index-share convert", "pattern dtype data overwrite"},
       {"index-share search", "data indexers exhaustive model profile threads device backend isa mla-norm-eps context quiet json"},
       {"tokenize", "model text ids jsonl"},
-      {"parity", "model case fuzz seed profile ranks transport device mla-norm-eps json"},
+      {"parity", "case json"},
       {"bench gemm", "shape rows weights threads isa leaves order cold-megabytes seconds json"},
       {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
       {"bench memory", "threads json"},
