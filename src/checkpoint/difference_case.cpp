@@ -63,7 +63,8 @@ class CaseFields {
   std::int64_t integer_of(const std::string& field, const Json& value, std::int64_t low, std::int64_t high) const {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     const bool whole = value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= kMost);
-    if (!whole || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high) wrong(field, value, fmt::format("are integers from {} to {}", low, high));
+    if (!whole || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)
+      wrong(field, value, fmt::format("are integers from {} to {}", low, high));
     return value.get<std::int64_t>();
   }
   std::int64_t integer(const char* name, std::int64_t low, std::int64_t high) { return integer_of(name, take(name), low, high); }
@@ -126,10 +127,11 @@ KeptTokens kept_of_json(const CaseFields& fields, const std::string& field, cons
 
 void read_texts(CaseFields& fields, DifferenceCase& one) {
   const std::pair<const char*, std::string DifferenceCase::*> texts[] = {
-      {"model", &DifferenceCase::model},          {"model_sha256", &DifferenceCase::model_sha256}, {"adapter", &DifferenceCase::adapter},
-      {"adapter_sha256", &DifferenceCase::adapter_sha256}, {"profile", &DifferenceCase::profile},  {"profile_digest", &DifferenceCase::profile_digest},
-      {"backend", &DifferenceCase::backend},      {"isa", &DifferenceCase::isa},                   {"ranks", &DifferenceCase::ranks},
-      {"keep_forward", &DifferenceCase::keep_forward}};
+      {"model", &DifferenceCase::model},     {"model_sha256", &DifferenceCase::model_sha256},
+      {"adapter", &DifferenceCase::adapter}, {"adapter_sha256", &DifferenceCase::adapter_sha256},
+      {"profile", &DifferenceCase::profile}, {"profile_digest", &DifferenceCase::profile_digest},
+      {"backend", &DifferenceCase::backend}, {"isa", &DifferenceCase::isa},
+      {"ranks", &DifferenceCase::ranks},     {"keep_forward", &DifferenceCase::keep_forward}};
   for (const auto& [name, member] : texts) one.*member = fields.text(name);
   if (one.model.empty()) fields.wrong("model", std::string("empty"), "is a model's folder");
   if (one.adapter.empty() != one.adapter_sha256.empty())
@@ -152,8 +154,7 @@ void read_tokens_of(CaseFields& fields, DifferenceCase& one) {
   const Json tokens = fields.list("tokens", 2, kMostCaseTokens);
   one.tokens.reserve(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    one.tokens.push_back(
-        static_cast<std::int32_t>(fields.integer_of(fmt::format("tokens[{}]", i), tokens[i], 0, std::numeric_limits<std::int32_t>::max())));
+    one.tokens.push_back(static_cast<std::int32_t>(fields.integer_of(fmt::format("tokens[{}]", i), tokens[i], 0, std::numeric_limits<std::int32_t>::max())));
   const Json positions = fields.list("positions", 1, one.tokens.size() - 1);
   std::int64_t least = 1;
   for (std::size_t i = 0; i < positions.size(); ++i) {

@@ -208,9 +208,9 @@ const std::vector<Idle>& idle_options() {
           std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"),
           std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
-    for (const auto& [option, value] : {std::pair("model", "x"), std::pair("fuzz", "2"), std::pair("seed", "2"), std::pair("profile", "cpu-f32"),
-                                        std::pair("ranks", "tp=2"), std::pair("transport", "threads"), std::pair("device", "cpu"),
-                                        std::pair("mla-norm-eps", "0.5")})
+    for (const auto& [option, value] :
+         {std::pair("model", "x"), std::pair("fuzz", "2"), std::pair("seed", "2"), std::pair("profile", "cpu-f32"), std::pair("ranks", "tp=2"),
+          std::pair("transport", "threads"), std::pair("device", "cpu"), std::pair("mla-norm-eps", "0.5")})
       rows.push_back({"parity", "--case f", option, value, "with --case, whose file says it"});
     for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""),
                                         std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})

@@ -30,7 +30,7 @@ TEST(GivenTokens, HaveTheBitsOfTheAnswerThatWasSampledSo) {
       if (guessed) again[i].drafts = DraftOptions{.length = DraftOptions::Length::fixed, .tokens = 3};
       if (guessed)
         again[i].draft_script = [text = again[i].given, begin = again[i].prompt.size()](std::span<const std::int32_t> now, std::int64_t most,
-                                                                                       std::vector<std::int32_t>& out) {
+                                                                                        std::vector<std::int32_t>& out) {
           for (std::size_t at = now.size() - begin; at < text.size() && std::ssize(out) < most; ++at) out.push_back(text[at]);
         };
     }

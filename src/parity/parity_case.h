@@ -32,9 +32,9 @@ CaseCount compare_bits(const DifferenceCase& one, const std::vector<std::uint32_
 // One way on one configuration.
 struct CaseWay {
   std::string way, place;
-  bool samples = false;                // the sampler's; else the trainer's
+  bool samples = false;                  // the sampler's; else the trainer's
   CaseCount from_sampler, from_trainer;  // from the bits that the file holds
-  std::int64_t other_kept_sets = 0;    // of sampled tokens: what they could be drawn from is not what the file holds
+  std::int64_t other_kept_sets = 0;      // of sampled tokens: what they could be drawn from is not what the file holds
 };
 
 // Two ways with other bits here.

@@ -30,7 +30,8 @@ void check_fits_model(const DifferenceCase& one, const Model& model, const std::
     if (one.tokens[i] >= vocabulary)
       fail(ErrorCode::invalid_argument, "'{}': tokens[{}] is {}, allowed are token ids from 0 to {}", file.string(), i, one.tokens[i], vocabulary - 1);
   for (std::size_t i = 0; i < one.kept.size(); ++i) {
-    if (const std::string fault = one.kept[i].fault(vocabulary); !fault.empty()) fail(ErrorCode::invalid_argument, "'{}': kept[{}]: {}", file.string(), i, fault);
+    if (const std::string fault = one.kept[i].fault(vocabulary); !fault.empty())
+      fail(ErrorCode::invalid_argument, "'{}': kept[{}]: {}", file.string(), i, fault);
     if (const std::int32_t token = one.tokens[static_cast<std::size_t>(one.positions[i])]; !one.kept[i].contains(token))
       fail(ErrorCode::invalid_argument, "'{}': kept[{}] lacks token {}, which was drawn from it; allowed are sets with their token", file.string(), i, token);
   }
@@ -86,8 +87,7 @@ LoadedCase load_case(const std::filesystem::path& file) {
 }
 
 CaseBench::CaseBench(const LoadedCase& loaded, const ParityPlace& place)
-    : loaded_(loaded),
-      runtime_({.kind = place.backend, .isa = place.isa, .threads = place.threads}, loaded.reader->model(), loaded.profile, loaded.length()) {
+    : loaded_(loaded), runtime_({.kind = place.backend, .isa = place.isa, .threads = place.threads}, loaded.reader->model(), loaded.profile, loaded.length()) {
   if (place.ranks.size() == 1) kept_ = kept_forwards_of({.mode = loaded.one.keep_forward}, runtime_, place.page_size);
   const bool declared = loaded.one.shared_prefix > 0;
   const TrainerOptions options{

@@ -32,10 +32,10 @@ class CaseBench {
   // Outlived by the case.
   CaseBench(const LoadedCase& loaded, const ParityPlace& place);
 
-  CaseNumbers sampled();          // token after token over the cache, each as it was drawn; its forwards are kept if the run kept them
-  CaseNumbers prefilled();        // each token after a prompt of all tokens before it
-  CaseNumbers trained();          // the forward alone
-  CaseNumbers with_a_gradient();  // reads what sampled() kept, if it was called before
+  CaseNumbers sampled();           // token after token over the cache, each as it was drawn; its forwards are kept if the run kept them
+  CaseNumbers prefilled();         // each token after a prompt of all tokens before it
+  CaseNumbers trained();           // the forward alone
+  CaseNumbers with_a_gradient();   // reads what sampled() kept, if it was called before
   std::int64_t rows_read() const;  // by training, of what was kept
 
  private:

@@ -33,10 +33,8 @@ std::string text_of_verdict(const CaseReport& report) {
 }
 
 nlohmann::ordered_json json_of_point(const CasePoint& point) {
-  return {{"position", point.position},
-          {"token", point.token},
-          {"expected", fmt::format("{:#010x}", point.expected)},
-          {"got", fmt::format("{:#010x}", point.got)}};
+  return {
+      {"position", point.position}, {"token", point.token}, {"expected", fmt::format("{:#010x}", point.expected)}, {"got", fmt::format("{:#010x}", point.got)}};
 }
 
 nlohmann::ordered_json json_of_count(const CaseCount& count) {

@@ -73,8 +73,7 @@ class PolicyTraining {
   // A part of the batch: `first` and `count` of its data.
   void train(const StepBatch& batch, std::size_t first, std::size_t count, const OptimizerStep& optimizer, PolicyStep& result, PolicyResult& policy);
   std::int64_t add_proximal(StepBatch& batch);
-  [[noreturn]] void refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row,
-                                      const std::vector<float>& logprobs);
+  [[noreturn]] void refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, const std::vector<float>& logprobs);
 
   RolloutSource source_;
   std::optional<Critic> critic_;
