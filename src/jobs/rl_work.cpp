@@ -1,12 +1,10 @@
 #include "jobs/rl_work.h"
 
-#include <bit>
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/model_sha256.h"
-#include "rl/trajectory/policy_datum.h"
 #include "runs/adam_settings.h"
+#include "runs/difference_folder.h"
 #include "runs/divergence.h"
 #include "train/schedule.h"
 
@@ -99,53 +97,19 @@ RunStep RlWork::take_step() {
 
 std::string RlWork::leave_case(const DifferentToken& token) {
   if (options_.run.empty()) return "";
-  const std::filesystem::path folder = options_.run / "difference", file = folder / "case.json";
   try {
-    std::filesystem::create_directories(folder);
-    stack_.export_model(folder / "weights", DType::f32);
-    write_case(file, case_of(token, folder));
+    const std::filesystem::path file = leave_difference(stack_,
+                                                        {.datum = token.datum,
+                                                         .logprobs = token.logprobs,
+                                                         .step = token.step + 1,
+                                                         .top_k = static_cast<std::int32_t>(settings_.top_k),
+                                                         .top_p = static_cast<float>(settings_.top_p),
+                                                         .min_p = static_cast<float>(settings_.min_p)},
+                                                        options_.run / "difference");
+    return fmt::format("; `lockstep parity --case {}` repeats it", file.string());
   } catch (const std::exception& e) {  // the difference is to be told all the same
     return fmt::format("; what repeats it could not be written: {}", e.what());
   }
-  return fmt::format("; `lockstep parity --case {}` repeats it", file.string());
-}
-
-DifferenceCase RlWork::case_of(const DifferentToken& token, const std::filesystem::path& folder) {
-  const PolicyDatum& datum = token.datum;
-  DifferenceCase one;
-  const auto bits = [](float logprob) { return std::bit_cast<std::uint32_t>(logprob); };
-  each_trained(datum, [&](std::size_t row) {
-    one.positions.push_back(static_cast<std::int64_t>(row) + 1);
-    one.sampler_bits.push_back(bits(datum.old_logprobs[row]));
-    one.trainer_bits.push_back(bits(token.logprobs[row]));
-    if (!datum.kept_tokens.empty()) one.kept.push_back(datum.kept_tokens[row]);
-  });
-  one.tokens = datum.tokens;
-  one.tokens.push_back(datum.targets.back());
-  one.shared_prefix = datum.shared_prefix;
-  one.temperature = datum.temperature;
-  one.top_k = static_cast<std::int32_t>(settings_.top_k);
-  one.top_p = static_cast<float>(settings_.top_p);
-  one.min_p = static_cast<float>(settings_.min_p);
-  one.step = token.step + 1;
-  one.weights_version = stack_.trainer().weights_version();
-
-  const OpenedModel& opened = stack_.opened();
-  Backend& backend = opened.runtime->backend;
-  one.profile = stack_.profile().name;
-  one.profile_digest = stack_.profile().digest();
-  one.mla_norm_eps = stack_.source().mla_norm_eps;
-  one.backend = backend_kind_name(backend.device().kind());
-  one.isa = instruction_set_name(backend.isa());
-  one.threads = backend.device().threads().threads();
-  if (opened.ranks.size() > 1) one.ranks = opened.ranks.text();
-  one.keep_forward = stack_.keep_forward();
-  one.model = "weights";
-  one.model_sha256 = model_sha256(folder / "weights");
-  if (stack_.trainer().with_model([](TrainedModel& model) { return model.adapter() == nullptr; })) return one;
-  one.adapter = std::exchange(one.model, std::filesystem::absolute(stack_.source().model).string());
-  one.adapter_sha256 = std::exchange(one.model_sha256, model_sha256(stack_.source().model));
-  return one;
 }
 
 // Rows: of all segments of the model, each once a segment.

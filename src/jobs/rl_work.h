@@ -4,7 +4,6 @@
 #pragma once
 #include <exception>
 
-#include "checkpoint/difference_case.h"
 #include "rl/policy_training.h"
 #include "runs/rank_traffic.h"
 #include "runs/rl_stack.h"
@@ -58,8 +57,6 @@ class RlWork final : public RunWork {
   nlohmann::ordered_json train_layer(const std::vector<PolicyDatum>& rollouts);
   // Leaves what repeats a difference in the run's folder, and says where.
   std::string leave_case(const DifferentToken& token);
-  // `folder`: where the weights have been exported.
-  DifferenceCase case_of(const DifferentToken& token, const std::filesystem::path& folder);
   // Of the step that was just taken, beside what was counted before it.
   void add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted);
 
