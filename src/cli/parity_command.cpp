@@ -11,7 +11,7 @@
 namespace lockstep {
 
 namespace {
-int repeat(const std::string& file, bool json) {
+int repeat_difference(const std::string& file, bool json) {
   install_interrupt_handlers();
   const CaseReport report = repeat_case(file, {.quiet = false, .stop = interrupt_token()});
   std::printf("%s", json ? (to_json(report).dump() + "\n").c_str() : to_text(report).c_str());
@@ -52,7 +52,7 @@ int parity_command(const Arguments& arguments) {
   add_json_option(table, &json);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
-  if (!file.empty()) return repeat(file, json);
+  if (!file.empty()) return repeat_difference(file, json);
   if (model.empty()) throw UsageError("--model DIR is missing, or --case FILE");
 
   if (processes.transport == "mpi" && options.ranks.empty())
