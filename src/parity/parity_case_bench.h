@@ -1,5 +1,5 @@
 // A case (parity/parity_case.h) with its model, and what computes its ways on one configuration. For parity_case*.cpp only. One thread.
-//   const LoadedCase loaded = load_case(file);  CaseBench bench(loaded, parity_reference());  bench.sampled().logprobs
+//   const LoadedCase loaded = load_case(file);  CaseBench bench(loaded, parity_reference());  bench.sampled().bits
 #pragma once
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/difference_case.h"
