@@ -211,6 +211,10 @@ const std::vector<Idle>& idle_options() {
           std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"),
           std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
+    for (const auto& [option, value] :
+         {std::pair("model", "x"), std::pair("fuzz", "2"), std::pair("seed", "2"), std::pair("profile", "cpu-f32"), std::pair("ranks", "tp=2"),
+          std::pair("transport", "threads"), std::pair("device", "cpu"), std::pair("mla-norm-eps", "0.5")})
+      rows.push_back({"parity", "--case f", option, value, "with --case, whose file says it"});
     for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""),
                                         std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})
       rows.push_back({"render", "--jsonl", option, value, "with --jsonl, whose lines say it"});
@@ -335,7 +339,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"index-share convert", "pattern dtype data overwrite"},
       {"index-share search", "data indexers exhaustive model profile threads device backend isa mla-norm-eps context quiet json"},
       {"tokenize", "model text ids jsonl"},
-      {"parity", "model fuzz seed profile ranks transport device mla-norm-eps json"},
+      {"parity", "case json"},
       {"bench gemm", "shape rows weights threads isa leaves order cold-megabytes seconds json"},
       {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
       {"bench memory", "threads json"},

@@ -50,7 +50,8 @@ int run_train_rl(const Arguments& arguments) {
   add_draft_options(table, job.stack.engine.drafts, "off", "rollout-speculation");
   table.flag("allow-profile-mix", &job.allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");
   table.choice("on-difference", &on_difference, {"stop", "report"},
-               "At a token whose log-probability is not, bit for bit, the sampler's: end the run before anything is learned from it, or count it and go on");
+               "At a token whose log-probability is not, bit for bit, the sampler's: end the run before anything is learned from it and leave a case for "
+               "lockstep parity --case, or count it and go on");
   table.refused("with --allow-profile-mix, which always reports", [&job] { return job.allow_profile_mix; });
   add_memory_options(table, job.stack.micro_batch, job.stack.checkpoint_activations, job.optimizer_state);
   add_keep_forward_options(table, job.stack.keep_forward, "rollouts'");

@@ -70,6 +70,12 @@ void check_request(const Request& request, const RequestLimits& limits) {
     fail(ErrorCode::invalid_argument, "said is {}, allowed is 0 to {} of a prompt of {} tokens", request.said, request.prompt.size() - 1,
          request.prompt.size());
   check_tokens("stop_tokens", s.stop_tokens, limits.vocabulary);
+  check_tokens("given", request.given, limits.vocabulary);
+  if (std::ssize(request.given) > s.max_tokens)
+    fail(ErrorCode::invalid_argument, "given has {} tokens, allowed are at most max_tokens, {}", request.given.size(), s.max_tokens);
+  if (!request.given.empty() && (s.temperature == 0 || s.constraint))
+    fail(ErrorCode::invalid_argument, "given has {} tokens {}, allowed is a temperature above 0 and no constraint", request.given.size(),
+         s.constraint ? "with a constraint" : "at temperature 0");
   if (request.prompt_draws < 0 || request.prompt_draws > Request::kMaxPromptDraws)
     fail(ErrorCode::invalid_argument, "prompt_draws is {}, allowed is 0 to {}", request.prompt_draws, Request::kMaxPromptDraws);
   check_targets(request, limits.vocabulary);

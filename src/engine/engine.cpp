@@ -90,6 +90,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   s->keeps_forward = request.keep_forward && options_.kept_forwards && options_.ranks.size() == 1;
   const SamplingParameters& cuts = s->sampling;
   s->tells_kept = request.kept_tokens && (cuts.constraint || cuts.top_k > 0 || cuts.top_p < 1 || cuts.min_p > 0);
+  s->given = std::move(request.given);
   s->pooling = request.pooling;
   if (s->pooling == Pooling::mean) s->pace.cached_pages = 0;  // a cached position has no hidden state to add
   s->tokens = std::move(request.prompt);

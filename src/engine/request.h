@@ -42,6 +42,10 @@ struct Request {
   // with penalties or biases, since a trainer cannot compute that distribution.
   bool kept_tokens = false;
 
+  // The first tokens of the answer, each taken in place of one that is drawn, with the log-probabilities and the kept set that it would have if drawn: a
+  // text is said again as it was sampled. Refused at temperature 0 and with a constraint.
+  std::vector<std::int32_t> given = {};
+
   // Stores the outputs of its layers for a trainer of the same weights (EngineOptions::kept_forwards). No bit depends on it.
   bool keep_forward = false;
 

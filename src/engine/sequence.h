@@ -52,6 +52,7 @@ struct Sequence {
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
   bool tells_experts = false;                     // Request::experts
   bool tells_kept = false;                        // Request::kept_tokens, where something may cut tokens
+  std::vector<std::int32_t> given;                // Request::given
   bool keeps_forward = false;                     // Request::keep_forward, where the engine may
   std::unique_ptr<KeptText> kept_text = nullptr;  // where its rows go; null: none has come
   Pooling pooling = Pooling::none;
@@ -67,6 +68,11 @@ struct Sequence {
   // Where the answer begins, and its tokens until now.
   std::int64_t answer_begin() const { return prompt_length - said; }
   std::int64_t answered() const { return accepted() - answer_begin(); }
+  // The token that is taken at this position in place of a drawn one; -1: none.
+  std::int32_t given_at(std::int64_t position) const {
+    const std::int64_t i = position - prompt_length;
+    return i >= 0 && i < std::ssize(given) ? given[static_cast<std::size_t>(i)] : -1;
+  }
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t pending() const { return known() - computed; }
 };

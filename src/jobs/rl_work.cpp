@@ -1,12 +1,10 @@
 #include "jobs/rl_work.h"
 
-#include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "runs/adam_settings.h"
+#include "runs/difference_folder.h"
 #include "runs/divergence.h"
 #include "train/schedule.h"
 
@@ -99,28 +97,19 @@ RunStep RlWork::take_step() {
 
 std::string RlWork::leave_case(const DifferentToken& token) {
   if (options_.run.empty()) return "";
-  const std::filesystem::path folder = options_.run / "difference";
   try {
-    std::filesystem::create_directories(folder);
-    stack_.export_model(folder / "weights", DType::f32);
-    nlohmann::ordered_json text;
-    text["tokens"] = token.datum.tokens;
-    text["tokens"].push_back(token.datum.targets.back());
-    const auto bits = [](float logprob) { return fmt::format("{:#010x}", std::bit_cast<std::uint32_t>(logprob)); };
-    const std::vector<KeptTokens>& kept = token.datum.kept_tokens;
-    const bool cut = std::any_of(kept.begin(), kept.end(), [](const KeptTokens& one) { return one.cut(); });
-    const nlohmann::ordered_json numbers{{"step", token.step + 1},
-                                         {"row", token.row},
-                                         {"sampled_bits", bits(token.sampled)},
-                                         {"trained_bits", bits(token.trained)},
-                                         {"temperature", token.datum.temperature},
-                                         {"cut", cut}};
-    write_file_atomic(folder / "text.jsonl", text.dump() + "\n");
-    write_file_atomic(folder / "case.json", numbers.dump(1) + "\n");
+    const std::filesystem::path file = leave_difference(stack_,
+                                                        {.datum = token.datum,
+                                                         .logprobs = token.logprobs,
+                                                         .step = token.step + 1,
+                                                         .top_k = static_cast<std::int32_t>(settings_.top_k),
+                                                         .top_p = static_cast<float>(settings_.top_p),
+                                                         .min_p = static_cast<float>(settings_.min_p)},
+                                                        options_.run / "difference");
+    return fmt::format("; `lockstep parity --case {}` repeats it", file.string());
   } catch (const std::exception& e) {  // the difference is to be told all the same
     return fmt::format("; what repeats it could not be written: {}", e.what());
   }
-  return fmt::format("; '{}' has what repeats it: the weights, the text and both numbers", folder.string());
 }
 
 // Rows: of all segments of the model, each once a segment.

@@ -77,7 +77,7 @@ PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& 
          sampler.profile_digest(), trainer.profile_digest());
 }
 
-void PolicyTraining::refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, float trained) {
+void PolicyTraining::refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, const std::vector<float>& logprobs) {
   trainer_.abandon_gradients();
   std::size_t group = 0, rollout = 0;
   while (batch.begins[group + 1] <= datum) ++group;
@@ -86,8 +86,8 @@ void PolicyTraining::refuse_difference(const StepBatch& batch, std::int64_t numb
   for (; chain >= from.rollouts[rollout].chains.size(); ++rollout) chain -= from.rollouts[rollout].chains.size();
   const std::vector<Chain>& chains = from.rollouts[rollout].chains;
   const std::string window = chains.size() > 1 ? fmt::format(", in its context window {},", chain) : "";
-  const float sampled = batch.data[datum].old_logprobs[row];
-  const std::string left = options_.differs ? options_.differs({number, batch.data[datum], row, sampled, trained}) : std::string();
+  const float sampled = batch.data[datum].old_logprobs[row], trained = logprobs[row];
+  const std::string left = options_.differs ? options_.differs({number, batch.data[datum], row, sampled, trained, logprobs}) : std::string();
   fail(ErrorCode::internal,
        "step {}: token {} of rollout {}{} of the problem '{}' has log-probability {} where it was sampled (bits {:#010x}) and {} in training (bits {:#010x}), "
        "under the same weights; nothing was learned from this step. Please report it; --on-difference report goes on and counts such tokens{}",
@@ -118,7 +118,7 @@ void PolicyTraining::train(const StepBatch& batch, std::size_t first, std::size_
       kl.add(got.logprobs[d][i], data[d].old_logprobs[i], settings_.clip_low, settings_.clip_high);
       entropy += static_cast<double>(got.entropies[d][i]);
       const bool differs = std::bit_cast<std::uint32_t>(got.logprobs[d][i]) != std::bit_cast<std::uint32_t>(data[d].old_logprobs[i]);
-      if (differs && !moved && options_.stop_at_difference) refuse_difference(batch, result.step, first + d, i, got.logprobs[d][i]);
+      if (differs && !moved && options_.stop_at_difference) refuse_difference(batch, result.step, first + d, i, got.logprobs[d]);
     }
   }
   (moved ? result.drift : result.kl).add(kl);

@@ -42,6 +42,7 @@ struct DifferentToken {
   const PolicyDatum& datum;  // its text
   std::size_t row;           // whose target it is
   float sampled, trained;
+  const std::vector<float>& logprobs;  // of training, by row
 };
 
 struct PolicyTrainingOptions {
@@ -72,7 +73,7 @@ class PolicyTraining {
   // A part of the batch: `first` and `count` of its data.
   void train(const StepBatch& batch, std::size_t first, std::size_t count, const OptimizerStep& optimizer, PolicyStep& result, PolicyResult& policy);
   std::int64_t add_proximal(StepBatch& batch);
-  [[noreturn]] void refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, float trained);
+  [[noreturn]] void refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, const std::vector<float>& logprobs);
 
   RolloutSource source_;
   std::optional<Critic> critic_;

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runtime.model), executor_(std::make_shared<Executor>()) {
+RlStack::RlStack(const RlStackSettings& settings) : source_(settings.runtime), executor_(std::make_shared<Executor>()) {
   const RuntimeSettings of_policy = settings_with_mtp(settings.runtime, settings.mtp, settings.trained.rank);
   const Profile& profile = profile_by_name(settings.runtime.profile);
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
@@ -97,6 +97,11 @@ std::optional<RlStack::KeptRows> RlStack::kept_rows() const {
   return KeptRows{statistics.dropped, statistics.compared, statistics.most};
 }
 
+std::string RlStack::keep_forward() const {
+  if (!kept_forwards_) return "off";
+  return kept_forwards_->row_values() == RowValues::operations ? "all" : "inputs";
+}
+
 void RlStack::export_critic(const std::filesystem::path& folder, DType dtype) {
   critic_->export_to(folder, {.base = critic_folder_, .dtype = dtype, .overwrite = Overwrite::yes});
 }
@@ -109,7 +114,7 @@ RlStack::~RlStack() {
 void RlStack::export_model(const std::filesystem::path& folder, DType dtype) {
   const WeightImages layer = mtp_ ? mtp_->images() : WeightImages();
   // In a run's folder: a user's files beside the model stay.
-  trainer_->export_to(folder, {.base = model_folder_, .dtype = dtype, .overwrite = Overwrite::yes, .mtp = mtp_ ? &layer : nullptr});
+  trainer_->export_to(folder, {.base = source_.model, .dtype = dtype, .overwrite = Overwrite::yes, .mtp = mtp_ ? &layer : nullptr});
 }
 
 }  // namespace lockstep

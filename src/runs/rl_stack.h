@@ -53,6 +53,8 @@ class RlStack {
   Sampler& rollouts() { return *rollout_sampler_; }
   Sampler& evaluation() { return *evaluation_sampler_; }
   const OpenedModel& opened() const { return opened_; }
+  const RuntimeSettings& source() const { return source_; }  // what it was opened with
+  std::string keep_forward() const;                          // the mode in which forwards are kept (serving/keep_forward.h)
   const std::shared_ptr<Executor>& executor() const { return executor_; }
   const Tokenizer& tokenizer() const { return *opened_.tokenizer; }
   const Model& model() const { return *opened_.model; }
@@ -77,7 +79,8 @@ class RlStack {
   void export_critic(const std::filesystem::path& folder, DType dtype = DType::bf16);
 
  private:
-  std::string model_folder_, critic_folder_;
+  RuntimeSettings source_;
+  std::string critic_folder_;
   SharePrompts sharing_ = SharePrompts::forward;
   OpenedModel opened_;
   std::shared_ptr<Runtime> rollout_runtime_;  // the trainer's, or one of its own

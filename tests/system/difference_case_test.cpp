@@ -1,15 +1,17 @@
-// What `train rl` leaves of a token whose log-probability in training is another than in sampling (RlWork): from it the sampler's number is computed again.
+// What `train rl` leaves of a token whose log-probability in training was another than in sampling (RlWork): `lockstep parity --case` repeats it as long as the
+// kernel is wrong, and says that it cannot be repeated once the kernel is right.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <bit>
-#include <fstream>
+#include <functional>
 
 #include "base/error.h"
+#include "checkpoint/difference_case.h"
+#include "cli/commands.h"
 #include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "kernels/planted_kernel_test_tools.h"
-#include "parity/score.h"
+#include "parity/parity_case.h"
 
 namespace lockstep {
 namespace {
@@ -21,38 +23,100 @@ void tell_neighbours(const HeadLoss& op, ThreadPool& pool) {
   for (std::int64_t row = 0; row < op.logprob.rows; ++row) *reinterpret_cast<std::uint32_t*>(op.logprob.row_range(row, 1).address) ^= 1u;
 }
 
-TEST(DifferenceCase, RepeatsTheSamplersNumber) {
-  const fs::path root = fs::path(testing::TempDir()) / ("lockstep_difference_case_" + std::to_string(::getpid()));
-  RlJob job;
-  settings_of_run(job.run, job.stack.runtime, root, "r");
-  job.rl.steps = 1, job.rl.warmup = 0, job.rl.problems = 2, job.rl.rollouts = 2, job.rl.max_tokens = 6;
-  {
-    const PlantedKernel<HeadLoss> planted(&KernelTable::head_loss, tell_neighbours);
+class DifferenceOfARun : public testing::Test {
+ protected:
+  ~DifferenceOfARun() override { fs::remove_all(root_); }
+  // Runs into a difference under the wrong kernel; returns the file that is left.
+  fs::path left_by(const std::function<void(RlJob&)>& change) {
+    RlJob job;
+    settings_of_run(job.run, job.stack.runtime, root_, "r");
+    job.rl.steps = 1, job.rl.warmup = 0, job.rl.problems = 2, job.rl.rollouts = 2, job.rl.max_tokens = 6;
+    change(job);
+    const fs::path file = root_ / "r" / "difference" / "case.json";
     try {
       run_rl(job);
       ADD_FAILURE() << "nothing was found";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("/r/difference' has what repeats it"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("/r/difference/case.json` repeats it"), std::string::npos) << e.what();
     }
+    return file;
   }
-  const fs::path left = root / "r" / "difference";
-  std::ifstream file(left / "case.json");
-  const nlohmann::json said = nlohmann::json::parse(file);
-  EXPECT_EQ(said.at("step"), 1);
-  EXPECT_EQ(said.at("temperature"), 1.0);
-  EXPECT_EQ(said.at("cut"), false);
-  const auto bits = [&](const char* name) { return static_cast<std::uint32_t>(std::stoul(said.at(name).get<std::string>(), nullptr, 16)); };
-  EXPECT_EQ(bits("trained_bits"), bits("sampled_bits") ^ 1u);
-  RuntimeSettings settings = job.stack.runtime;
-  settings.model = (left / "weights").string();
-  const OpenedModel opened = open_model(settings);
-  const auto texts = read_sequences(opened, left / "text.jsonl");
-  ASSERT_EQ(texts.size(), 1u);
-  for (const ScoreVia via : {ScoreVia::train, ScoreVia::decode})
-    Scorer(opened, via).score(texts, [&](const ScoredRow& row) {
-      EXPECT_EQ(std::bit_cast<std::uint32_t>(row.logprobs.at(said.at("row").get<std::size_t>())), bits("sampled_bits"));
-    });
-  fs::remove_all(root);
+  fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_difference_case_" + std::to_string(::getpid()));
+};
+
+TEST_F(DifferenceOfARun, IsRepeatedUntilTheKernelIsRight) {
+  fs::path file;
+  {
+    const PlantedKernel<HeadLoss> planted(&KernelTable::head_loss, tell_neighbours);
+    file = left_by([](RlJob&) {});
+    const CaseReport report = repeat_case(file);
+    ASSERT_TRUE(report.finding);
+    ASSERT_TRUE(report.recorded.first);
+    EXPECT_EQ(report.finding->point.position, report.recorded.first->position);
+    EXPECT_EQ(report.finding->point.expected ^ report.finding->point.got, 1u);
+    std::int64_t decoded = 0, trained = 0;
+    for (const CaseWay& way : report.ways) {
+      if (way.way == "sampling, decoded") EXPECT_EQ(way.from_sampler.different, 0) << way.place;
+      if (!way.samples) EXPECT_EQ(way.from_trainer.different, 0) << way.way << " on " << way.place;
+      decoded += way.way == "sampling, decoded";
+      trained += !way.samples;
+    }
+    EXPECT_GE(decoded, 6);
+    EXPECT_EQ(trained, 2 * decoded);
+    EXPECT_NE(to_text(report).find("\nREPEATED: position "), std::string::npos) << to_text(report);
+    EXPECT_EQ(parity_command({"--case", file.string()}), 1);
+  }
+  const DifferenceCase one = read_case(file);
+  EXPECT_EQ(one.step, 1);
+  EXPECT_EQ(one.weights_version, 0u);
+  EXPECT_EQ(one.temperature, 1.0f);
+  EXPECT_EQ(one.threads, 1);
+  EXPECT_EQ(one.model, "weights");
+  EXPECT_EQ(one.adapter, "");
+  EXPECT_EQ(one.first_different(), 0u);
+  for (std::size_t i = 0; i < one.positions.size(); ++i) EXPECT_EQ(one.sampler_bits[i] ^ one.trainer_bits[i], 1u) << i;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(parity_command({"--case", file.string(), "--json"}), 0);
+  const nlohmann::json said = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(said.at("repeated"), false);
+  EXPECT_TRUE(said.at("finding").is_null());
+  EXPECT_EQ(said.at("recorded").at("different"), one.positions.size());
+  for (const auto& way : said.at("ways")) {
+    EXPECT_EQ(way.at("from_sampler").at("different"), 0) << way;
+    EXPECT_EQ(way.at("from_trainer").at("first").at("position"), one.positions.front()) << way;
+  }
+}
+
+// An adapter stands over the model that the run began with; what its tokens were drawn from is in the file, and what sampling kept is read.
+TEST_F(DifferenceOfARun, WithAnAdapterCutsAndKeptForwardsIsRepeated) {
+  const auto change = [](RlJob& job) {
+    job.stack.trained.rank = 4;
+    job.rl.temperature = 0.8, job.rl.top_k = 30;
+    job.stack.keep_forward.mode = "inputs";
+  };
+  fs::path file;
+  {
+    const PlantedKernel<HeadLoss> planted(&KernelTable::head_loss, tell_neighbours);
+    file = left_by(change);
+    EXPECT_TRUE(repeat_case(file).repeated());
+  }
+  const DifferenceCase one = read_case(file);
+  EXPECT_EQ(one.adapter, "weights");
+  EXPECT_TRUE(fs::path(one.model).is_absolute());
+  EXPECT_EQ(one.keep_forward, "inputs");
+  EXPECT_EQ(one.temperature, 0.8f);
+  EXPECT_EQ(one.top_k, 30);
+  EXPECT_EQ(one.kept.size(), one.positions.size());
+  const CaseReport report = repeat_case(file);
+  EXPECT_FALSE(report.repeated());
+  EXPECT_TRUE(report.notes.empty()) << report.notes.front();
+  bool over_kept = false;
+  for (const CaseWay& way : report.ways) {
+    EXPECT_EQ(way.from_sampler.different, 0) << way.way << " on " << way.place;
+    EXPECT_EQ(way.other_kept_sets, 0) << way.way << " on " << way.place;
+    over_kept = over_kept || way.way == "training over kept forwards";
+  }
+  EXPECT_TRUE(over_kept);
 }
 
 }  // namespace

@@ -48,12 +48,14 @@ std::vector<TokenLaw> LawRows::read(const Sample& sample, std::span<const float>
   return laws;
 }
 
-VerifiedRows::VerifiedRows(Backend& backend, std::span<const SampledRow> rows, Sample& sample) {
+namespace {
+// Writes to `chosen` what becomes of guesses at rows that have no token yet.
+void verify_guesses(Backend& backend, std::span<const SampledRow> rows, const Sample& sample, std::vector<std::int32_t>& chosen) {
   std::vector<bool> wanted;
   std::vector<float> temperature;
-  for (const SampledRow& row : rows) {
-    wanted.push_back(checked_guess(*row.sequence, row.nth) != nullptr);
-    temperature.push_back(row.sequence->sampling.temperature);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    wanted.push_back(chosen[i] < 0 && checked_guess(*rows[i].sequence, rows[i].nth) != nullptr);
+    temperature.push_back(rows[i].sequence->sampling.temperature);
   }
   const LawRows laws(backend, wanted, sample.logits.cols);
   if (!laws.any()) return;
@@ -72,13 +74,20 @@ VerifiedRows::VerifiedRows(Backend& backend, std::span<const SampledRow> rows, S
   backend.launch(&KernelTable::sample, first);
   const std::vector<std::int32_t> faults = backend.stream().read_ints(flags.view()).get();
   const std::vector<TokenLaw> p = laws.read(first, temperature);
-  std::vector<std::int32_t> chosen(rows.size(), -1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!wanted[i] || faults[i] != 0) continue;
     const Drafting::Guess& guess = *checked_guess(*rows[i].sequence, rows[i].nth);
     chosen[i] = verified(p[i], guess.token, guess.law.get(), rows[i].sequence->sampling, rows[i].known);
   }
-  chosen_ = backend.device().upload(chosen, count, 1, MemoryCategory::workspace);
+}
+}  // namespace
+
+VerifiedRows::VerifiedRows(Backend& backend, std::span<const SampledRow> rows, Sample& sample) {
+  std::vector<std::int32_t> chosen;
+  for (const SampledRow& row : rows) chosen.push_back(row.sequence->given_at(row.known));
+  verify_guesses(backend, rows, sample, chosen);
+  if (std::all_of(chosen.begin(), chosen.end(), [](std::int32_t token) { return token < 0; })) return;
+  chosen_ = backend.device().upload(chosen, sample.logits.rows, 1, MemoryCategory::workspace);
   sample.chosen = chosen_.view();
 }
 

@@ -1,6 +1,7 @@
-// The rows of a sampling launch that need rejection sampling (engine/drafts/verify.h): copies their logits and kept sets to the host, decides there,
-// and writes the chosen tokens back, so that both log-probabilities are reported as for a sampled token. Other rows have the same bits as without it,
-// and a step without such rows launches and reads nothing more. Used by one thread.
+// The rows of a sampling launch whose tokens are not drawn there. Of rows that need rejection sampling (engine/drafts/verify.h) it copies logits and kept
+// sets to the host, decides there, and writes the chosen tokens back; of rows with a given token (Request::given) it writes that one. Both
+// log-probabilities are reported as for a sampled token. Other rows have the same bits as without it, and a step without such rows launches and reads
+// nothing more. Used by one thread.
 //   const VerifiedRows verified(backend, rows, sample); backend.launch(&KernelTable::sample, sample);
 #pragma once
 #include "engine/drafts/verify.h"

@@ -3,6 +3,7 @@
 Whatever it is given, it ends with 0, 1 (an error) or 2 (the command line or configuration is wrong), and an error is one line; tools/exit_codes.py
 has the other exit codes.
 """
+import hashlib
 import json
 import random
 import re
@@ -158,6 +159,38 @@ with check("json"):
     again = done("generate", "--model", MODEL, "--tokens", ",".join(map(str, answer["prompt_token_ids"])), "--seed", "7",
                  "--max-tokens", "12", "--threads", "1", "--json").json()
     assert again == answer, f"the same prompt as token ids: {again}\nexpected {answer}"
+with check("case-of-a-difference"):
+    # Made here from what the program says of its own numbers, so the file's format stands in a second place.
+    text, begin = answer["prompt_token_ids"] + answer["token_ids"], len(answer["prompt_token_ids"])
+    scored = done("score", "--model", MODEL, "--profile", "cpu-bf16w", "--tokens", write("text.jsonl", json.dumps({"tokens": text})), "--via", "decode").json()["logprobs"]
+    bits = [f"0x{struct.unpack('<I', struct.pack('<f', logprob))[0]:08x}" for logprob in scored[begin - 1:]]
+    sha256 = hashlib.sha256()
+    for file in sorted(path for path in MODEL.iterdir() if path.suffix == ".safetensors" or path.name == "config.json"):
+        sha256.update(f"{file.name} {file.stat().st_size}\n".encode() + file.read_bytes())
+    case = {"format": "lockstep difference case", "version": 1, "model": str(MODEL), "model_sha256": sha256.hexdigest(), "adapter": "", "adapter_sha256": "", "mla_norm_eps": 0,
+            "profile": "cpu-bf16w", "profile_digest": next(line.split()[0] for line in version_lines() if line.split()[1:2] == ["cpu-bf16w"]),
+            "backend": "cpu", "isa": "avx2", "threads": 1, "ranks": "", "keep_forward": "off", "step": 1, "weights_version": 0, "temperature": 1, "top_k": 0, "top_p": 1,
+            "min_p": 0, "shared_prefix": 0, "first_different": None, "tokens": text, "positions": list(range(begin, len(text))), "sampler_bits": bits, "trainer_bits": bits, "kept": []}
+
+    def repeated(**changes):
+        return ("parity", "--case", write("case.json", json.dumps(case | changes)))
+
+    said = done(*repeated(), "--json").json()
+    assert not said["repeated"] and said["recorded"]["different"] == 0 and len(said["ways"]) >= 24, said
+    assert all(way[side]["different"] == 0 for way in said["ways"] for side in ("from_sampler", "from_trainer")), said
+    changed = bits[:3] + [f"0x{int(bits[3], 16) ^ 1:08x}"] + bits[4:]
+    said = done(*repeated(trainer_bits=changed, first_different=begin + 3), "--json").json()
+    assert not said["repeated"] and said["recorded"]["first"]["position"] == begin + 3, said
+    assert all(way["from_sampler"]["different"] == 0 and way["from_trainer"]["first"] == {"position": begin + 3, "token": text[begin + 3], "expected": changed[3], "got": bits[3]} for way in said["ways"]), said
+    assert "NOT REPEATED: all" in done(*repeated(trainer_bits=changed, first_different=begin + 3)).stdout
+    for changes, words in (({"version": 2}, "version is 2, allowed is 1"), ({"model_sha256": "00"}, "allowed is 00"), ({"profile_digest": "00"}, "allowed is 00"),
+                           ({"positions": [*range(begin + 1, len(text) + 1)]}, f"positions[{len(bits) - 1}] is {len(text)}"), ({"sampler_bits": bits[:-1] + ["0x7fc00000"]}, "the bits of a NaN"),
+                           ({"tokens": [512, *text[1:]]}, "tokens[0] is 512, allowed are token ids from 0 to 511"), ({"format": "x"}, "format is"), ({"first_different": begin}, "first_different is")):
+        refused(*repeated(**changes), status=1, words=["case.json", words] if "profile_digest" not in changes else [words])
+    refused("parity", "--case", TMP / "nowhere.json", status=1, words=["nowhere.json"])
+    refused("parity", "--case", write("empty.json", "{}"), status=1, words=["empty.json", "the field format is missing"])
+    refused(*repeated(), "--model", MODEL, status=2, words=["--model does nothing with --case"])
+    refused("parity", status=2, words=["--model DIR is missing, or --case FILE"])
 with check("training-ranks-of-a-sampler"):
     told = done("generate", "--model", MODEL, "--prompt", PROMPT, "--seed", "7", "--max-tokens", "12", "--ranks", "dp=2,cp=2", "--json")
     assert told.json() == answer and told.stderr.count("nothing is trained here: they are left out") == 1, told
