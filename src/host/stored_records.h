@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/guarded.h"
 #include "host/key_limit.h"
@@ -26,7 +27,7 @@ class StoredRecords {
       : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
     const auto records = records_.lock();
     store_->each(kind_, [&](const std::string&, const std::string& document) {
-      T record = TrainingJson::parse(document).template get<T>();
+      T record = read_own_json(document).template get<T>();
       (*records)[{record.owner, record.name}] = std::move(record);
     });
   }
