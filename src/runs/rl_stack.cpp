@@ -66,7 +66,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
                                                            .share_prefixes = sharing_ != SharePrompts::off,
                                                            .optimizer_folder = settings.optimizer_folder,
                                                            .kept = kept_by_steps(settings.micro_batch, judge.ranks.size() == 1)},
-                                            executor_);
+                                            executor_, trainer_.get());
   }
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;
