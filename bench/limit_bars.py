@@ -10,39 +10,11 @@ from pathlib import Path
 
 from ci_costs import SUBJECTS, minutes_longer
 from marked_page import page_command
-from performance_page import blocks_of, machine_kind, sections_of
+from measured_block import Block, number
+from performance_page import blocks_of, sections_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = 7 * 4 * 2  # of products: shapes, M, threads
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-
-
-def number(cell):
-    """The first one in a cell."""
-    found = NUMBER.search(cell or "")
-    return float(found[0].replace(",", "")) if found else None
-
-
-class Block:
-    """A block of a section: its machine, its commit, and its tables' rows as lists of cells, each under the paragraph before its table."""
-
-    def __init__(self, text):
-        self.text, self.kind = text, machine_kind(text).replace("(R)", "").replace(" Processor", "")
-        commit = re.search(r"^Measured at commit ([0-9a-f]+)", text, re.M)
-        self.commit, self.tables, above = commit[1] if commit else "not named", {}, ""
-        for line in text.splitlines():
-            if line.startswith("| ") or line.startswith("|---"):
-                self.tables.setdefault(above, []).append([cell.strip() for cell in line.strip("|").split("|")])
-            elif line:
-                above = line
-
-    def rows(self, above=""):
-        """Of the tables whose paragraph before begins so."""
-        return [row for before, rows in self.tables.items() if before.startswith(above) for row in rows]
-
-    def row(self, *begin, above=""):
-        """The first row whose cells begin so."""
-        return next((row for row in self.rows(above) if len(row) > len(begin) and all(cell.startswith(word) for cell, word in zip(row, begin))), None)
 
 
 def product_cases(block):

@@ -9,30 +9,16 @@ import re
 from pathlib import Path
 
 from ci_costs import LONGER, SUBJECTS
-from limit_bars import number
 from marked_page import page_command
+from measured_block import Block, number
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE, TENANTS, CI, RL = "docs/weight-sync.md", "docs/tenants.md", "docs/ci.md", "docs/rl.md"
-COMMIT = re.compile(r"\bcommit ([0-9a-f]{7,40})")
-
-
-class Block:
-    """What a script wrote into a document, and its rows as lists of cells."""
-
-    def __init__(self, script, text):
-        self.script, self.text = script, text
-        self.commits = list(dict.fromkeys(COMMIT.findall(text)))
-        self.rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
-
-    def row(self, *begin):
-        """The first row whose cells begin so."""
-        return next((row for row in self.rows if all(cell.startswith(word) for cell, word in zip(row, begin)) and len(row) > len(begin)), None)
 
 
 def block_of(root, document, script):
     found = re.search(rf"<!-- {re.escape(script)}: begin -->\n(.*?)\n<!-- {re.escape(script)}: end -->", (root / document).read_text(), re.S)
-    return Block(script.partition(" --")[0], found[1] if found else "")
+    return Block(found[1] if found else "", script.partition(" --")[0])
 
 
 def at_most(limit, *values):
@@ -69,7 +55,7 @@ def run_bars(block):
 
 
 def swap_bars(block):
-    names = next((row[1:3] for row in block.rows if "countdown-glm" in row), ["", ""])
+    names = next((row[1:3] for row in block.rows() if "countdown-glm" in row), ["", ""])
 
     def cells(begin):
         return (block.row(begin) or ["", "", ""])[1:3]
@@ -123,7 +109,7 @@ def cost_bars(block):
 def lesson_block(root):
     """A table of rl.md that names its script in the sentence before."""
     found = re.search(r"What the checker of `countdown-checked`.*?(?=\n## )", (root / RL).read_text(), re.S)
-    return Block("bench/checked_answers.py", found[0] if found else "")
+    return Block(found[0] if found else "", "bench/checked_answers.py")
 
 
 def table(root):

@@ -35,7 +35,7 @@ class Sanitized:
 
 SANITIZED = {
     "tsan-engine": Sanitized(3, 4, 3), "tsan-train": Sanitized(2, 4, 7),
-    "asan-model": Sanitized(2, 1), "asan-engine": Sanitized(4, 3, 2), "asan-train": Sanitized(3, 4, 2), "asan-losses": Sanitized(1, 1), "asan-serving": Sanitized(4, 1),
+    "asan-model": Sanitized(1, 1), "asan-engine": Sanitized(4, 3, 2), "asan-train": Sanitized(3, 4, 3), "asan-losses": Sanitized(1, 1), "asan-serving": Sanitized(4, 1),
     "asan-planning": Sanitized(2, 1), "asan-parity": Sanitized(3, 4), "asan-trained": Sanitized(1, 1), "asan-host": Sanitized(4, 2), "asan-runs": Sanitized(2, 1),
     "asan-api": Sanitized(3, 2), "asan-http": Sanitized(1, 2), "asan-jobs": Sanitized(3, 3),
     **{f"asan-kernels-{n}": Sanitized(4, 3) for n in range(KERNEL_PARTS)},
@@ -89,7 +89,7 @@ def plain(name, minutes, kind, argument, what, by_name=False, may_lack=False):
 
 
 PARTS = [
-    plain("demo", 9, "demo", "", "the full demo, whose weights have the published hash"),
+    plain("demo", 6, "demo", "", "the full demo, whose weights have the published hash"),
     plain("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", by_name=True),
     plain("demo-drafts", 15, "demo", "--arms lockstep --rollout-speculation siblings,mtp,ngram --mtp-depths 3", "150 steps whose rollouts are guessed ahead by a layer that learns on line", by_name=True),
     plain("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),

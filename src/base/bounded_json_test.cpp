@@ -74,6 +74,17 @@ TEST(BoundedJsonTest, OfEqualKeysTheLastCountsAtTheFirstOnesPlace) {
   }());
 }
 
+// What this program wrote down itself has no limits, and is on nobody's account.
+TEST(BoundedJsonTest, ReadsItsOwnWithoutLimits) {
+  struct Account : MemoryAccount {
+    void take(std::size_t) override { fail(ErrorCode::resource_exhausted, "no room"); }
+  };
+  const ClientWork work(nullptr, std::make_shared<Account>());
+  EXPECT_EQ(read_own_json(object_of(10'000)).size(), 10'000u);
+  EXPECT_EQ(read_own_json(nested(1000)).dump(), nested(1000));
+  EXPECT_THROW(read_own_json("{"), Error);
+}
+
 // Random values, as their library reads them and as we do, also when the text comes in pieces of any length.
 TEST(BoundedJsonTest, ReadsWhatItsLibraryReads) {
   const std::uint64_t seed = test_seed();
@@ -254,6 +265,28 @@ TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
                                   },
                                   2000);
   EXPECT_GT(quadratic, 3.5);
+}
+
+// A key is not compared with all before it: an object of 4,000 is 8 times the work of one of 500.
+TEST(BoundedJsonTest, WorkGrowsWithTheKeysOfOneObject) {
+  const auto alike = [](std::size_t keys) { return object_of(static_cast<int>(keys)); };
+  const auto beginning_alike = [](std::size_t keys) {
+    std::string text = "{";
+    for (std::size_t i = 0; i < keys; ++i) text += (i ? ",\"" : "\"") + std::string(100, 'k') + std::to_string(i) + "\":1";
+    return text + "}";
+  };
+  const auto one_again = [](std::size_t keys) {
+    std::string text = "{\"k\":0";
+    for (std::size_t i = 1; i < keys; ++i) text += ",\"k\":1";
+    return text + "}";
+  };
+  const auto read = [](const std::string& text) { read_json(text); };
+  EXPECT_LT(growth(alike, read, 500), kLinearGrowth);
+  EXPECT_LT(growth(beginning_alike, read, 500), kLinearGrowth);
+  EXPECT_LT(growth(one_again, read, 500), kLinearGrowth);
+  EXPECT_LT(growth(
+                alike, [](const std::string& text) { read_own_json(text); }, 2000),
+            kLinearGrowth);
 }
 
 // A value in random form, of any size: nothing in it takes more than so much a byte. The most of 4,800 forms from 120 seeds was 9.2 times what a byte

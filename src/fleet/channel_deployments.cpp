@@ -50,9 +50,10 @@ std::vector<Deployment> ChannelDeployments::all(const std::string& owner) {
   return own;
 }
 
-Deployment ChannelDeployments::change(const std::string& owner, const std::string& name, const Change& change) {
+std::optional<Deployment> ChannelDeployments::changed(const std::string& owner, const std::string& name, const Change& change, bool makes) {
   const std::lock_guard lock(mutex_);
   std::optional<Deployment> before = find(owner, name);
+  if (!before && !makes) return std::nullopt;
   if (!before && records().size() >= kMostHostedDeployments)
     fail(ErrorCode::resource_exhausted, "channel '{}' of '{}' has {} deployments, allowed are so many; delete some", channel_, store_->label(),
          kMostHostedDeployments);

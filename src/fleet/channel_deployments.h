@@ -17,8 +17,11 @@ class ChannelDeployments : public HostedDeployments {
   // Errors, of all: those of the store. A damaged record is none.
   std::optional<Deployment> find(const std::string& owner, const std::string& name) override;
   std::vector<Deployment> all(const std::string& owner) override;
-  Deployment change(const std::string& owner, const std::string& name, const Change& change) override;  // invalid_argument: it is larger than a record
   void remove(const std::string& owner, const std::string& name) override;
+
+ protected:
+  // Error invalid_argument: it is larger than a record.
+  std::optional<Deployment> changed(const std::string& owner, const std::string& name, const Change& change, bool makes) override;
 
  private:
   std::string record_of(const std::string& owner, const std::string& name) const;

@@ -39,6 +39,7 @@ TEST_F(ChannelDeploymentsTest, EveryReplicaHasThem) {
   EXPECT_EQ(all[1].ledger.back().ended, 6);
   EXPECT_EQ(all[1].created, made.created);
   b.remove("ann", "d");
+  EXPECT_FALSE(a.change_existing("ann", "d", [](Deployment&) {}));
   EXPECT_FALSE(a.find("ann", "d"));
   EXPECT_TRUE(a.find("bob", "d"));
 }

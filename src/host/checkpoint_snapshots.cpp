@@ -3,6 +3,7 @@
 #include <map>
 #include <type_traits>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/give_way.h"
 #include "base/log.h"
@@ -128,7 +129,7 @@ void CheckpointSnapshots::release_now(const std::string& channel, const std::str
 void CheckpointSnapshots::release_all_but(const std::set<std::string>& channels) {
   if (!port_) return;
   commons_.store->each(kHeld, [&](const std::string& channel, const std::string& document) {
-    if (!channels.contains(channel)) release(channel, TrainingJson::parse(document).value("snapshot", ""));
+    if (!channels.contains(channel)) release(channel, read_own_json(document).value("snapshot", ""));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "base/bounded_json.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -46,8 +47,7 @@ bool is_expired(const CheckpointRecord& record) { return record.expires && *reco
 Checkpoints::Checkpoints(TrainingCommons& commons, Sessions& sessions, const StoredRecords<PromotedModel>& promoted, CheckpointSnapshots& snapshots)
     : commons_(commons), sessions_(sessions), promoted_(promoted), snapshots_(snapshots), state_(std::in_place, commons.limit_of(commons.options.max_numbers)) {
   std::map<std::string, CheckpointRecord> records;
-  commons_.store->each("checkpoint",
-                       [&](const std::string& path, const std::string& document) { records[path] = checkpoint_record(TrainingJson::parse(document)); });
+  commons_.store->each("checkpoint", [&](const std::string& path, const std::string& document) { records[path] = checkpoint_record(read_own_json(document)); });
   std::set<std::string> channels;
   for (const auto& [path, record] : records) channels.insert(record.channel);
   snapshots_.release_all_but(channels);

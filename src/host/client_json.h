@@ -11,16 +11,14 @@ namespace lockstep {
 class ClientJson {
  public:
   ClientJson() : text_(empty()) {}  // {}
-  explicit ClientJson(const nlohmann::ordered_json& value)
-      : text_(std::make_shared<const std::string>(value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace))) {}
-  nlohmann::ordered_json value() const { return nlohmann::ordered_json::parse(*text_); }
+  explicit ClientJson(const nlohmann::ordered_json& value);
+  nlohmann::ordered_json value() const;
   std::int64_t bytes() const { return static_cast<std::int64_t>(text_->size()); }
+  // Whether it is an object with each member of `wanted`, an object too.
+  bool has_members_of(const nlohmann::ordered_json& wanted) const;
 
  private:
-  static const std::shared_ptr<const std::string>& empty() {
-    static const auto text = std::make_shared<const std::string>("{}");
-    return text;
-  }
+  static const std::shared_ptr<const std::string>& empty();
   std::shared_ptr<const std::string> text_;
 };
 

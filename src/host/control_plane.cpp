@@ -49,7 +49,7 @@ Deployment ControlPlane::hot_load(const std::string& owner, const std::string& n
     failure = without_server_paths(e.what());
     if (failure != e.what()) log_warning("a deployment could not be loaded", {{"deployment", name}, {"reason", e.what()}});
   }
-  return deployments.change(owner, name, [&](Deployment& d) {
+  const std::optional<Deployment> loaded = deployments.change_existing(owner, name, [&](Deployment& d) {
     if (d.base_model.empty()) d.base_model = base_model;
     d.failed = failure.empty() ? "" : identity;
     d.failure = load.failure = failure;
@@ -59,6 +59,8 @@ Deployment ControlPlane::hot_load(const std::string& owner, const std::string& n
     d.identity = identity;
     d.checkpoint = path;
   });
+  if (!loaded) fail(ErrorCode::not_found, "there is no deployment '{}'; it was deleted while its weights were read", shown_name(name));
+  return *loaded;
 }
 
 SamplerWeights ControlPlane::weights(const std::string& owner, const std::string& name) {

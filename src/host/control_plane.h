@@ -35,7 +35,7 @@ class ControlPlane {
   StoredRecords<PromotedModel>& models;
 
   // Makes the deployment serve a sampler's checkpoint, also after a restart. If it cannot be read, the deployment stays as it is and stores the reason.
-  // Errors: resource_exhausted.
+  // Error not_found: there is no such deployment, or none any more.
   Deployment hot_load(const std::string& owner, const std::string& name, const std::string& identity, const std::string& base_model);
 
   // The weights that a model's name in a completion means: the base, a deployment, a promoted model, a checkpoint of a serverless session

@@ -1,7 +1,6 @@
 #include "host/custom_losses.h"
 
-#include <algorithm>
-
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "host/sessions.h"
@@ -12,15 +11,23 @@ constexpr std::size_t kMostLossBytes = std::size_t{1} << 20;
 constexpr std::int64_t kMostLossesOfSession = 256;
 
 std::shared_ptr<const CustomLoss> loss_of_document(const TrainingJson& document) {
-  return std::make_shared<const CustomLoss>(document.value("name", "loss"), document.value("inputs", TrainingJson()), document.value("graph", TrainingJson()));
+  static const TrainingJson none;
+  const auto part = [&](const char* name) -> const TrainingJson& {
+    const auto found = document.find(name);
+    return found == document.end() ? none : *found;
+  };
+  return std::make_shared<const CustomLoss>(document.value("name", "loss"), part("inputs"), part("graph"));
 }
+
+// What the ids of a session's losses begin with: in the order of ids they stand together.
+std::string ids_of_losses(const std::string& session) { return session + ":loss:"; }
 }  // namespace
 
 CustomLosses::CustomLosses(TrainingCommons& commons, Sessions& sessions) : commons_(commons), sessions_(sessions) {
   std::map<std::string, OwnedLoss> losses;
   commons_.store->each("custom_loss", [&](const std::string& id, const std::string& text) {
     try {
-      const TrainingJson document = TrainingJson::parse(text);
+      const TrainingJson document = read_own_json(text);
       losses[id] = {document.at("owner").get<std::string>(), document.at("session").get<std::string>(), loss_of_document(document)};
     } catch (const std::exception& e) {
       log_warning("a custom loss of the state cannot be read any more", {{"loss", id}, {"reason", e.what()}});
@@ -30,16 +37,17 @@ CustomLosses::CustomLosses(TrainingCommons& commons, Sessions& sessions) : commo
   *held = std::move(losses);
 }
 
-std::string CustomLosses::create(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document,
+std::string CustomLosses::create(const std::string& owner, const std::string& session, std::int64_t number, TrainingJson document,
                                  const Encode<std::string>& encode) {
   sessions_.find(owner, session);
-  const std::string id = fmt::format("{}:loss:{}", session, number);
+  const std::string id = ids_of_losses(session) + std::to_string(number);
   const Intake::Entry entry = commons_.intake.enter();
   entry.check();
   const auto numbered = commons_.numbers.find_or(owner, "loss " + session, number, [&] {
     sessions_.check_takes_work(session);
     const auto losses = losses_.lock();
-    const auto own = std::count_if(losses->begin(), losses->end(), [&](const auto& one) { return one.second.session == session; });
+    std::int64_t own = 0;
+    for (auto one = losses->lower_bound(ids_of_losses(session)); one != losses->end() && one->second.session == session; ++one) ++own;
     if (own >= kMostLossesOfSession) fail(ErrorCode::resource_exhausted, "the session has {} custom losses, allowed are {}", own, kMostLossesOfSession);
     return commons_.futures.create(owner, id);
   });
@@ -47,9 +55,9 @@ std::string CustomLosses::create(const std::string& owner, const std::string& se
   if (!numbered.second) return request;
   try {
     if (!run_here()) fail(ErrorCode::unsupported, "custom losses run in the client here; the server was started with --custom-loss client");
-    TrainingJson record = document;
-    record["owner"] = owner;
-    record["session"] = session;
+    TrainingJson record{{"owner", owner}, {"session", session}};
+    for (const char* field : {"name", "inputs", "graph"})
+      if (const auto found = document.find(field); found != document.end()) record[field] = std::move(*found);
     const std::string text = record.dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
     if (text.size() > kMostLossBytes) fail(ErrorCode::invalid_argument, "the loss has {} bytes, allowed are {}", text.size(), kMostLossBytes);
     std::shared_ptr<const CustomLoss> loss = loss_of_document(record);
@@ -81,8 +89,7 @@ void CustomLosses::remove_of(const std::string& session) {
   std::vector<std::string> ids;
   {
     const auto losses = losses_.lock();
-    for (const auto& [id, loss] : *losses)
-      if (loss.session == session) ids.push_back(id);
+    for (auto one = losses->lower_bound(ids_of_losses(session)); one != losses->end() && one->second.session == session; ++one) ids.push_back(one->first);
   }
   for (const std::string& id : ids) {  // its session is gone: nobody makes it anew
     commons_.store->remove("custom_loss", id);

@@ -24,8 +24,7 @@ class CustomLosses {
   bool run_here() const { return commons_.options.custom_losses; }
   // `document`: {"name", "inputs", "graph"}. The request's result is the loss's id, which a batch's loss "custom" names as loss_id.
   // Errors: not_found, cancelled, resource_exhausted; what is wrong in the document is the request's result.
-  std::string create(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document,
-                     const Encode<std::string>& encode);
+  std::string create(const std::string& owner, const std::string& session, std::int64_t number, TrainingJson document, const Encode<std::string>& encode);
   // Errors: invalid_argument, not_found.
   std::shared_ptr<const CustomLoss> find(const std::string& owner, const std::string& session, const LossRequest& wanted) const;
   void remove_of(const std::string& session);

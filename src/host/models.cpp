@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/give_way.h"
 
@@ -11,7 +12,7 @@ Models::Models(TrainingCommons& commons)
     : commons_(commons), acknowledged_(commons.options.state / "numbers"), state_(std::in_place, commons.limit_of(commons.options.max_unmade)) {
   std::map<std::string, std::shared_ptr<HostedModel>> models;
   commons_.store->each("model", [&](const std::string& id, const std::string& document) {
-    const auto model = std::make_shared<HostedModel>(model_record(TrainingJson::parse(document)));
+    const auto model = std::make_shared<HostedModel>(model_record(read_own_json(document)));
     const auto its = model->state.lock();
     its->acknowledged = acknowledged_.last(folder_of_id(id));  // what was not done of these went down with the server
     its->next = std::max(its->record.next_sequence, its->acknowledged + 1);

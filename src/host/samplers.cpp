@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/bounded_json.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -13,7 +14,7 @@ Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& ch
     : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), saved_(saved), memory_(memory), spills_(commons, *this) {
   std::map<std::string, Sampler> samplers;
   commons_.store->each("sampler", [&](const std::string& id, const std::string& document) {
-    samplers[id].record = sampler_record(TrainingJson::parse(document));
+    samplers[id].record = sampler_record(read_own_json(document));
     samplers[id].used_at = commons_.options.clock();
   });
   const auto state = state_.lock();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bounded_json.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -12,7 +13,7 @@ Sessions::Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit, 
     : store_(std::move(store)), limit_(limit), heard_(std::move(clock)) {
   const auto state = state_.lock();
   store_->each("session", [&](const std::string& id, const std::string& document) {
-    SessionRecord record = session_record(TrainingJson::parse(document));
+    SessionRecord record = session_record(read_own_json(document));
     if (!record.idempotency_key.empty()) state->by_key[{record.owner, record.idempotency_key}] = id;
     heard_.add(id, record.owner, record.seen);
     if (record.status != "active") heard_.finish(id);

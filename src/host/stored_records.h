@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/guarded.h"
 #include "host/key_limit.h"
@@ -26,7 +27,7 @@ class StoredRecords {
       : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
     const auto records = records_.lock();
     store_->each(kind_, [&](const std::string&, const std::string& document) {
-      T record = TrainingJson::parse(document).template get<T>();
+      T record = read_own_json(document).template get<T>();
       (*records)[{record.owner, record.name}] = std::move(record);
     });
   }
@@ -50,23 +51,10 @@ class StoredRecords {
     for (const auto& [key, record] : *records) visit(record);
   }
   // Changes a record, after making it if it is missing, and returns it. If `change` throws, nothing is changed. Errors: resource_exhausted; the store's.
-  T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {
-    T record{};
-    writer_.change([&] {
-      if (std::optional<T> found = find(owner, name)) {
-        record = std::move(*found);
-      } else {
-        check_room(owner);
-        record.created = unix_now();
-      }
-      record.owner = owner;
-      record.name = name;
-      change(record);
-      store_->put(kind_, owner + " " + name, to_json(record).dump());
-      const auto records = records_.lock();
-      (*records)[{owner, name}] = record;
-    });
-    return record;
+  T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) { return changed(owner, name, change, true).value(); }
+  // The same of one that is there, found in the moment of its change; there is none: nothing is made, and nothing returned.
+  std::optional<T> change_existing(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {
+    return changed(owner, name, change, false);
   }
   bool remove(const std::string& owner, const std::string& name) {
     bool removed = false;
@@ -79,6 +67,25 @@ class StoredRecords {
   }
 
  private:
+  std::optional<T> changed(const std::string& owner, const std::string& name, const std::function<void(T&)>& change, bool makes) {
+    std::optional<T> record;
+    writer_.change([&] {
+      record = find(owner, name);
+      if (!record) {
+        if (!makes) return;
+        check_room(owner);
+        record.emplace();
+        record->created = unix_now();
+      }
+      record->owner = owner;
+      record->name = name;
+      change(*record);
+      store_->put(kind_, owner + " " + name, to_json(*record).dump());
+      const auto records = records_.lock();
+      (*records)[{owner, name}] = *record;
+    });
+    return record;
+  }
   void check_room(const std::string& owner) const {
     const auto records = records_.lock();
     const auto begin = records->lower_bound({owner, {}});

@@ -371,6 +371,18 @@ TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
   EXPECT_EQ(error_text([&] { jobs.change("you", "b", nothing); }), "this API key has 1 records of kind job and all keys together 5, allowed are 5");
   jobs.remove("me", "a"), jobs.remove("he", "a");
   jobs.change("me", "d", nothing);
+  EXPECT_TRUE(jobs.change_existing("me", "d", nothing));
+  EXPECT_FALSE(jobs.change_existing("me", "none", nothing));
+  EXPECT_FALSE(jobs.find("me", "none"));
+}
+
+// As where it is deleted while the weights are read.
+TEST(TrainingService, ALoadIntoNoDeploymentMakesNone) {
+  TrainingBench bench;
+  ControlPlane& control = bench.service->control();
+  const std::string name = "accounts/local/deployments/gone";
+  EXPECT_NE(error_text([&] { control.hot_load("me", name, "step-1", "tiny"); }).find("there is no deployment"), std::string::npos);
+  EXPECT_FALSE(control.deployments.find("me", name));
 }
 
 TEST(TrainingService, AModelThatCouldNotBeMadeEndsWhatCameWithItAtOnce) {

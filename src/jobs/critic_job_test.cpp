@@ -115,6 +115,21 @@ TEST_F(CriticJobs, AStepComputesTheForwardOfItsValuesOnce) {
   }
 }
 
+// Contexts of 512 positions are too short to be cut among ranks: a run says so once, and not of its critic again.
+TEST_F(CriticJobs, RanksWithNothingToDoAreSaidOnce) {
+  for (const bool judged : {false, true}) {
+    RlStackSettings settings = job("ranks").stack;
+    settings.runtime.ranks = "cp=2";
+    if (judged) settings.critic = TrainedSettings{.rank = 0, .seed = 1};
+    testing::internal::CaptureStderr();
+    { const RlStack stack(settings); }
+    const std::string log = testing::internal::GetCapturedStderr(), said = "cp=2 cuts longer sequences";
+    const std::size_t first = log.find(said);
+    ASSERT_NE(first, std::string::npos) << log;
+    EXPECT_EQ(log.find(said, first + 1), std::string::npos) << log;
+  }
+}
+
 // As if the process had been killed when the critic's checkpoint was there and the policy's of that step was not.
 TEST_F(CriticJobs, AKillBetweenTheCheckpointsLeavesBothOfOneStep) {
   RlJob first = job("killed");

@@ -53,6 +53,19 @@ class PreferenceJobs : public testing::Test {
     }
     return "accepted";
   }
+  // Runs until a step, and gives the job that goes on from there.
+  static PreferenceJob stopped_after(std::int64_t last, PreferenceJob parts) {
+    StopSource source;
+    parts.config.run.stop = source.token();
+    parts.config.run.on_step = [&](std::int64_t step) {
+      if (step == last) source.stop();
+    };
+    EXPECT_TRUE(run_preference_job(parts).interrupted) << parts.config.run.name;
+    parts.config.run.resume = true;
+    parts.config.run.stop = {};
+    parts.config.run.on_step = {};
+    return parts;
+  }
   fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_preferences_" + std::to_string(::getpid()));
 };
 
@@ -71,16 +84,9 @@ TEST_F(PreferenceJobs, EveryLossLearnsAndGoesOnToTheSameBits) {
       EXPECT_EQ(whole.eval_before->margin(), 0) << loss;
     }
 
-    StopSource source;
     PreferenceJob parts = job(loss + "-parts", loss, data);
     parts.config.micro_batch = 4;  // a forward for the scores and another for the gradient
-    parts.config.run.stop = source.token();
-    parts.config.run.on_step = [&](std::int64_t step) {
-      if (step == 3) source.stop();
-    };
-    EXPECT_TRUE(run_preference_job(parts).interrupted) << loss;
-    parts.config.run.resume = true;
-    parts.config.run.stop = {};
+    parts = stopped_after(3, std::move(parts));
     parts.config.micro_batch = 0;
     EXPECT_EQ(run_preference_job(parts).weights_sha256, whole.weights_sha256) << loss;
   }
@@ -132,17 +138,10 @@ TEST_F(PreferenceJobs, PromptsSharedInTheBackwardAreOtherBitsAndStayThem) {
     EXPECT_NEAR(whole.eval_now->loss, plain.eval_now->loss, 1e-3) << loss;
     EXPECT_NEAR(whole.eval_now->margin(), plain.eval_now->margin(), 1e-2) << loss;
 
-    StopSource source;
     PreferenceJob parts = job(loss + "-parts", loss, data);
     parts.config.share_prompts = SharePrompts::backward;
     parts.config.micro_batch = 6;
-    parts.config.run.stop = source.token();
-    parts.config.run.on_step = [&](std::int64_t step) {
-      if (step == 3) source.stop();
-    };
-    EXPECT_TRUE(run_preference_job(parts).interrupted) << loss;
-    parts.config.run.resume = true;
-    parts.config.run.stop = {};
+    parts = stopped_after(3, std::move(parts));
     PreferenceJob other = parts;
     other.config.share_prompts = SharePrompts::forward;
     EXPECT_NE(refusal(other).find("resume it with the same share_prompts"), std::string::npos) << refusal(other);
@@ -182,13 +181,7 @@ TEST_F(PreferenceJobs, AnAdapterLearnsOverItsFrozenBase) {
 }
 
 TEST_F(PreferenceJobs, WithoutItsReferenceARunDoesNotGoOn) {
-  StopSource source;
-  PreferenceJob parts = job("parts", "dpo", pairs());
-  parts.config.run.stop = source.token();
-  parts.config.run.on_step = [&](std::int64_t) { source.stop(); };
-  run_preference_job(parts);
-  parts.config.run.resume = true;
-  parts.config.run.stop = {};
+  const PreferenceJob parts = stopped_after(1, job("parts", "dpo", pairs()));
   const std::string kept = read_file(root_ / "parts/reference.json", 1 << 20);
   fs::remove(root_ / "parts/reference.json");
   EXPECT_NE(refusal(parts).find("reference.json"), std::string::npos) << refusal(parts);

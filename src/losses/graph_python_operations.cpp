@@ -148,9 +148,10 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
   while (d < x->shape.size()) whole();
   GraphShape shape;
   for (const Axis& axis : axes) shape.insert(shape.end(), axis.shape.begin(), axis.shape.end());
-  tape.charged_size(shape);
+  if (tape.charged_size(shape) == 0) return tape.gathered({x}, std::move(shape), {});
   std::vector<std::int64_t> offsets{0};
   for (const Axis& axis : axes) {
+    if (axis.offsets.size() == 1 && axis.offsets[0] == 0) continue;  // None, of which there may be thousands
     std::vector<std::int64_t> next;
     next.reserve(offsets.size() * axis.offsets.size());
     for (const std::int64_t a : offsets)

@@ -115,6 +115,7 @@ GraphTensorPtr argument_of_extreme(const GraphCall& call, double sign) {
   const GraphTensorPtr x = call.proper_tensor(0);
   if (call.has(1)) return extreme_along(call, sign).items[1].tensor;
   if (x->values.empty()) fail(ErrorCode::invalid_argument, "the place of the greatest or least of no elements");
+  tape.charge(x->size());
   const auto best = sign > 0 ? std::max_element(x->values.begin(), x->values.end()) : std::min_element(x->values.begin(), x->values.end());
   return tape.scalar(static_cast<double>(best - x->values.begin()), GraphElement::integer);
 }

@@ -128,16 +128,17 @@ GraphTensorPtr concatenated(GraphTape& tape, const std::vector<GraphTensorPtr>& 
   }
   tape.charge(all);
   std::vector<std::int64_t> index;
-  std::int64_t before = 1;
+  std::int64_t before = all == 0 ? 0 : 1;
   for (std::size_t i = 0; i < d; ++i) before *= shape[i];
-  for (std::int64_t block = 0; block < before; ++block) {
-    std::int64_t begin = 0;
-    for (const GraphTensorPtr& part : parts) {
-      const std::int64_t own = part->size() / std::max<std::int64_t>(1, before);
-      for (std::int64_t i = 0; i < own; ++i) index.push_back(begin + block * own + i);
-      begin += part->size();
-    }
+  std::vector<std::pair<std::int64_t, std::int64_t>> full;  // begin and elements a block of the parts that have any: others would be visited for nothing
+  std::int64_t begin = 0;
+  for (const GraphTensorPtr& part : parts) {
+    if (part->size() > 0) full.emplace_back(begin, part->size() / before);
+    begin += part->size();
   }
+  for (std::int64_t block = 0; block < before; ++block)
+    for (const auto& [first, own] : full)
+      for (std::int64_t i = 0; i < own; ++i) index.push_back(first + block * own + i);
   return tape.gathered(parts, shape, std::move(index));
 }
 

@@ -211,8 +211,9 @@ GraphTensorPtr GraphTape::made_of(const GraphTensorPtr& x, GraphShape shape, std
 GraphTensorPtr GraphTape::product(const GraphTensorPtr& a, const GraphTensorPtr& b) {
   const auto n = static_cast<std::size_t>(a->shape[0]), inner = static_cast<std::size_t>(a->shape[1]), m = static_cast<std::size_t>(b->shape[1]);
   GraphTensorPtr y = make({a->shape[0], b->shape[1]}, std::max(a->element, b->element));
-  for (std::size_t i = 0; i < n; ++i) charge(static_cast<std::int64_t>(inner * m));
-  for (std::size_t i = 0; i < n; ++i)
+  const std::size_t rows = m == 0 ? 0 : n;  // those of nothing cost no memory, and may be many
+  for (std::size_t i = 0; i < rows; ++i) charge(static_cast<std::int64_t>(inner * m));
+  for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t k = 0; k < inner; ++k)
       for (std::size_t j = 0; j < m; ++j) y->values[i * m + j] += a->values[i * inner + k] * b->values[k * m + j];
   const std::vector<GraphTensorPtr> inputs{a, b};

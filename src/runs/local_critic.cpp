@@ -33,8 +33,9 @@ OpenedModel LocalCritic::checked(const OpenedModel& opened) {
   return opened;
 }
 
-LocalCritic::LocalCritic(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
-    : profile_(opened.runtime->profile), kept_(options.kept), trainer_(checked(opened), settings, options, std::move(executor)) {}
+LocalCritic::LocalCritic(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor,
+                         const LocalTrainer* policy)
+    : profile_(opened.runtime->profile), kept_(options.kept), trainer_(checked(opened), settings, options, std::move(executor), policy) {}
 
 // On the executor, whose memory it is.
 void LocalCritic::drop_kept() {

@@ -10,8 +10,9 @@ namespace lockstep {
 
 class LocalCritic final : public ValuePort {
  public:
-  // Errors: those of LocalTrainer; unsupported for a model without a value head.
-  LocalCritic(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor);
+  // `policy`: LocalTrainer's `beside`. Errors: those of LocalTrainer; unsupported for a model without a value head.
+  LocalCritic(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor,
+              const LocalTrainer* policy = nullptr);
 
   std::vector<std::vector<float>> values(const std::vector<ValueDatum>& data) override;
   ValueResult forward_backward(const std::vector<ValueDatum>& data, double clip) override;

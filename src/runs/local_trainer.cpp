@@ -1,5 +1,6 @@
 #include "runs/local_trainer.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -79,18 +80,20 @@ std::vector<std::vector<float>> score_in_turns(const TrainerOptions& options, co
 }
 }  // namespace
 
-LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
+LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor,
+                           const LocalTrainer* beside)
     : settings_(settings), executor_(std::move(executor)), checkpoints_([this](const auto& work) { with_model(work); }, opened.ranks) {
   base_.options = options;
   base_.options.ranks = opened.ranks;
   // An adapter's trainer takes each piece of a batch as a call of its own: a turn's, or a caller's (with_model).
   base_.options.accumulate = options.accumulate || (is_adapter(settings_) && options.micro_batch > 0);
   base_.opened = opened;
+  idle_ranks_ = idle_ranks(opened.ranks, *opened.model, opened.runtime->max_positions);
   if (is_adapter(settings_) && opened.ranks.deals_rows())
-    log_warning("rows=dealt deals out the sequences of steps that move all weights: for an adapter all ranks of a replica compute the same rows",
-                {{"ranks", opened.ranks.text()}});
-  for (const std::string& sentence : idle_ranks(opened.ranks, *opened.model, opened.runtime->max_positions))
-    log_warning(sentence, {{"ranks", opened.ranks.text()}});
+    idle_ranks_.emplace_back("rows=dealt deals out the sequences of steps that move all weights: for an adapter all ranks of a replica compute the same rows");
+  for (const std::string& sentence : idle_ranks_)
+    if (!beside || std::find(beside->idle_ranks_.begin(), beside->idle_ranks_.end(), sentence) == beside->idle_ranks_.end())
+      log_warning(sentence, {{"ranks", opened.ranks.text()}});
   run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
     if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
     models_.at(on).trained = make_trained_model(base_, settings_);

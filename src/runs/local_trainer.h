@@ -8,7 +8,9 @@
 // adapter: the base's weights stay, and requests use the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "checkpoint/run_directory.h"
 #include "runs/trained_export.h"
@@ -30,8 +32,10 @@ void check_trainable_run(const Profile& profile, const TrainedSettings& settings
 
 class LocalTrainer : public TrainerPort {
  public:
-  // The options get the ranks of `opened`. Errors: those of the trainers; unsupported for an adapter over ranks.
-  LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor);
+  // The options get the ranks of `opened`. What the log has of ranks with nothing to do by a trainer `beside` it, of the same run, is not said again.
+  // Errors: those of the trainers; unsupported for an adapter over ranks.
+  LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor,
+               const LocalTrainer* beside = nullptr);
   ~LocalTrainer() override;
   LocalTrainer(const LocalTrainer&) = delete;
   LocalTrainer& operator=(const LocalTrainer&) = delete;
@@ -111,7 +115,8 @@ class LocalTrainer : public TrainerPort {
   std::shared_ptr<Executor> executor_;
   OfExecutor<Held> models_;
   bool has_reference_ = false;
-  std::uint64_t version_ = 0;  // of the weights: steps taken
+  std::uint64_t version_ = 0;            // of the weights: steps taken
+  std::vector<std::string> idle_ranks_;  // sentences about them
   std::vector<Follower> followers_;
   TrainerCheckpoints checkpoints_;
 };

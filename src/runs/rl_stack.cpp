@@ -68,7 +68,7 @@ RlStack::RlStack(const RlStackSettings& settings) : source_(settings.runtime), e
                                                            .share_prefixes = sharing_ != SharePrompts::off,
                                                            .optimizer_folder = settings.optimizer_folder,
                                                            .kept = kept_by_steps(settings.micro_batch, judge.ranks.size() == 1)},
-                                            executor_);
+                                            executor_, trainer_.get());
   }
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;

@@ -98,10 +98,11 @@ std::vector<Deployment> LocalDeployments::all(const std::string& owner) {
   return own;
 }
 
-Deployment LocalDeployments::change(const std::string& owner, const std::string& name, const Change& change) {
+std::optional<Deployment> LocalDeployments::changed(const std::string& owner, const std::string& name, const Change& change, bool makes) {
   const std::lock_guard lock(mutex_);
   const auto found = deployments_.find({owner, name});
   const bool is_new = found == deployments_.end();
+  if (is_new && !makes) return std::nullopt;
   if (is_new && deployments_.size() >= kMostHostedDeployments)
     fail(ErrorCode::resource_exhausted, "this server has {} deployments, allowed are so many; delete some", deployments_.size());
   Deployment one = changed_deployment(is_new ? std::nullopt : std::optional(found->second), owner, name, change);

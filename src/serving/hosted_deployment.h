@@ -51,8 +51,16 @@ class HostedDeployments {
   virtual std::vector<Deployment> all(const std::string& owner) = 0;  // the oldest first
   // Changes one, after making it if it is missing, and returns it. If `change` throws, nothing is changed. Errors: resource_exhausted: there are too many;
   // those of where they are kept.
-  virtual Deployment change(const std::string& owner, const std::string& name, const Change& change) = 0;
+  Deployment change(const std::string& owner, const std::string& name, const Change& change) { return changed(owner, name, change, true).value(); }
+  // The same of one that is there, found in the moment of its change; there is none: nothing is made, and nothing returned.
+  std::optional<Deployment> change_existing(const std::string& owner, const std::string& name, const Change& change) {
+    return changed(owner, name, change, false);
+  }
   virtual void remove(const std::string& owner, const std::string& name) = 0;
+
+ protected:
+  // `makes`: one that is missing.
+  virtual std::optional<Deployment> changed(const std::string& owner, const std::string& name, const Change& change, bool makes) = 0;
 };
 
 // What change() makes of one, or of none.
@@ -68,8 +76,10 @@ class LocalDeployments : public HostedDeployments {
   explicit LocalDeployments(std::filesystem::path file = {});
   std::optional<Deployment> find(const std::string& owner, const std::string& name) override;
   std::vector<Deployment> all(const std::string& owner) override;
-  Deployment change(const std::string& owner, const std::string& name, const Change& change) override;
   void remove(const std::string& owner, const std::string& name) override;
+
+ protected:
+  std::optional<Deployment> changed(const std::string& owner, const std::string& name, const Change& change, bool makes) override;
 
  private:
   using ByName = std::map<std::pair<std::string, std::string>, Deployment>;  // by owner and name

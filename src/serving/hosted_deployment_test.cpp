@@ -52,6 +52,11 @@ TEST_F(HostedDeploymentsTest, OwnersHaveTheirOwn) {
                Error);
   EXPECT_EQ(deployments.find("ann", "d")->description, "e");
   EXPECT_EQ(deployments.find("ann", "d")->ledger.size(), 2u);
+  // Of one that is there alone.
+  const auto renamed = [](Deployment& d) { d.description = "g"; };
+  EXPECT_EQ(deployments.change_existing("ann", "d", renamed).value().description, "g");
+  EXPECT_FALSE(deployments.change_existing("ann", "none", renamed));
+  EXPECT_FALSE(deployments.find("ann", "none"));
   deployments.remove("ann", "d");
   EXPECT_FALSE(deployments.find("ann", "d"));
 }

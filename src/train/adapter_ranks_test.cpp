@@ -7,6 +7,7 @@
 #include "numerics/low_bit.h"
 #include "parallel/some_ranks_test_tools.h"
 #include "train/adapter_trainer.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 
 namespace lockstep {
@@ -91,9 +92,7 @@ void expect_same_adapters(const Manifest& manifest, const RankedOutcome& got, co
     EXPECT_EQ(got.steps[i].group_norms, want.steps[i].group_norms);
   }
   for (std::size_t i = 0; i < want.states.size(); ++i) {
-    EXPECT_EQ(difference(manifest, got.states[i].masters, want.states[i].masters), "") << "masters";
-    EXPECT_EQ(difference(manifest, got.states[i].first_moments, want.states[i].first_moments), "") << "first moments";
-    EXPECT_EQ(difference(manifest, got.states[i].second_moments, want.states[i].second_moments), "") << "second moments";
+    expect_same_state(manifest, got.states[i], want.states[i]);
     EXPECT_EQ(difference(manifest, got.published[i], want.published[i]), "") << "weights";
   }
   EXPECT_EQ(got.work.expert_rows, want.work.expert_rows);

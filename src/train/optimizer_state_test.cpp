@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 
 namespace lockstep {
@@ -43,13 +44,6 @@ TrainerState images_of(OptimizerState& state) {
   return {state.images(StatePart::master), state.images(StatePart::first_moment), state.images(StatePart::second_moment), state.steps()};
 }
 
-void expect_images(const Manifest& manifest, const TrainerState& got, const TrainerState& want) {
-  EXPECT_EQ(difference(manifest, got.masters, want.masters), "");
-  EXPECT_EQ(difference(manifest, got.first_moments, want.first_moments), "");
-  EXPECT_EQ(difference(manifest, got.second_moments, want.second_moments), "");
-  EXPECT_EQ(got.step, want.step);
-}
-
 TEST(OptimizerState, GoesOnFromItsImagesAsIfItHadNeverStopped) {
   StateBench b;
   RankRows rows(b.backend, b.manifest);
@@ -78,7 +72,7 @@ TEST(OptimizerState, GoesOnFromItsImagesAsIfItHadNeverStopped) {
     later.restore(reader_of(kept), kept.step, [&] { ++published; });
     EXPECT_EQ(published, 1);
     for (std::uint64_t n = 1; n < 3; ++n) step(later, n);
-    expect_images(b.manifest, images_of(later), images_of(whole));
+    expect_same_state(b.manifest, images_of(later), images_of(whole));
     EXPECT_EQ(images_of(whole).masters[2], b.masters[2]);
     EXPECT_NE(images_of(whole).masters[1], b.masters[1]);
   }
@@ -99,7 +93,7 @@ TEST(OptimizerState, AGradientThatIsNotFiniteChangesNothing) {
     EXPECT_EQ(e.code(), ErrorCode::numeric);
   }
   state.check_usable();
-  expect_images(b.manifest, images_of(state), before);
+  expect_same_state(b.manifest, images_of(state), before);
   b.fill(set, 0);
   EXPECT_EQ(state.step(set, {}, [] {}).version, 1u);
 }
@@ -124,7 +118,7 @@ TEST(OptimizerState, WhatIsBrokenOffIsRefusedUntilItIsRestored) {
   EXPECT_THROW(state.restore(reader_of(before), before.step, [] { throw std::runtime_error("again"); }), std::runtime_error);
   EXPECT_THROW(state.check_usable(), Error);
   state.restore(reader_of(before), before.step, [] {});
-  expect_images(b.manifest, images_of(state), before);
+  expect_same_state(b.manifest, images_of(state), before);
   state.break_off();  // another rank's step was
   EXPECT_THROW(state.check_usable(), Error);
 }

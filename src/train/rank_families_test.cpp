@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "model/archs/registry.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -53,9 +54,7 @@ void expect_family_steps(const TrainBench& bench, const std::vector<TrainSequenc
     const FamilyStep got = family_step(bench, rank_layout(layout), data);
     EXPECT_EQ(got.logprobs, want.logprobs);
     EXPECT_EQ(got.norm, want.norm);
-    EXPECT_EQ(difference(bench.model->manifest(), got.state.masters, want.state.masters), "") << "masters";
-    EXPECT_EQ(difference(bench.model->manifest(), got.state.first_moments, want.state.first_moments), "") << "first moments";
-    EXPECT_EQ(difference(bench.model->manifest(), got.state.second_moments, want.state.second_moments), "") << "second moments";
+    expect_same_state(bench.model->manifest(), got.state, want.state);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/thread_ranks.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -158,8 +159,7 @@ void expect_bits_of_one_rank(const TrainBench& bench, const std::vector<TrainSeq
     for (const Steps& one : got) {
       EXPECT_EQ(one.logprobs, want.logprobs);
       EXPECT_EQ(one.norm, want.norm);
-      EXPECT_EQ(difference(bench.model->manifest(), one.state.masters, want.state.masters), "");
-      EXPECT_EQ(difference(bench.model->manifest(), one.state.second_moments, want.state.second_moments), "");
+      expect_same_state(bench.model->manifest(), one.state, want.state);
       EXPECT_EQ(one.traffic.calls, alike.calls);
       EXPECT_EQ(one.traffic.bytes, alike.bytes);
     }

@@ -9,6 +9,7 @@
 #include "numerics/low_bit.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/some_ranks_test_tools.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -69,10 +70,7 @@ void expect_same(const Manifest& manifest, const Outcome& got, const Outcome& wa
     EXPECT_EQ(got.norms[step], want.norms[step]);
     EXPECT_EQ(difference(manifest, got.gradients[step], want.gradients[step]), "") << "gradients of step " << step;
   }
-  EXPECT_EQ(difference(manifest, got.state.masters, want.state.masters), "") << "masters";
-  EXPECT_EQ(difference(manifest, got.state.first_moments, want.state.first_moments), "") << "first moments";
-  EXPECT_EQ(difference(manifest, got.state.second_moments, want.state.second_moments), "") << "second moments";
-  EXPECT_EQ(got.state.step, want.state.step);
+  expect_same_state(manifest, got.state, want.state);
   EXPECT_EQ(difference(manifest, got.published, want.published), "") << "weights";
 }
 

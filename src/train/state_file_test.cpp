@@ -9,6 +9,7 @@
 #include "train/adapter_trainer.h"
 #include "train/optimizers/adam.h"
 #include "train/optimizers/filed_step.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -46,10 +47,8 @@ TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, co
 }
 
 void expect_state(const Manifest& manifest, const TrainerState& got, const TrainerState& want, const std::string& what) {
-  EXPECT_EQ(difference(manifest, got.masters, want.masters), "") << what << ", masters";
-  EXPECT_EQ(difference(manifest, got.first_moments, want.first_moments), "") << what << ", first moments";
-  EXPECT_EQ(difference(manifest, got.second_moments, want.second_moments), "") << what << ", second moments";
-  EXPECT_EQ(got.step, want.step) << what;
+  SCOPED_TRACE(what);
+  expect_same_state(manifest, got, want);
 }
 
 TEST(StateFile, HasTheBitsOfMemory) {

@@ -10,6 +10,7 @@
 #include "parallel/hooked_ranks_test_tools.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/thread_ranks.h"
+#include "train/state_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -54,8 +55,7 @@ HookedSteps hooked_steps(const TrainBench& bench, const RankLayout& layout, cons
 void expect_same_hooked(const TrainBench& bench, const HookedSteps& got, const HookedSteps& want) {
   EXPECT_EQ(got.logprobs, want.logprobs);
   EXPECT_EQ(difference(bench.model->manifest(), got.gradients, want.gradients), "") << "gradients";
-  EXPECT_EQ(difference(bench.model->manifest(), got.state.masters, want.state.masters), "") << "masters";
-  EXPECT_EQ(difference(bench.model->manifest(), got.state.second_moments, want.state.second_moments), "") << "second moments";
+  expect_same_state(bench.model->manifest(), got.state, want.state);
 }
 
 // The next of a row of numbers that are spread over all values, whichever thread asks.

@@ -32,8 +32,13 @@ class TrainerDeployments : public HostedDeployments {
   explicit TrainerDeployments(std::shared_ptr<TrainingService> service) : service_(std::move(service)) {}
   std::optional<Deployment> find(const std::string& owner, const std::string& name) override { return records().find(owner, name); }
   std::vector<Deployment> all(const std::string& owner) override { return records().all(owner); }
-  Deployment change(const std::string& owner, const std::string& name, const Change& what) override { return records().change(owner, name, what); }
   void remove(const std::string& owner, const std::string& name) override { records().remove(owner, name); }
+
+ protected:
+  std::optional<Deployment> changed(const std::string& owner, const std::string& name, const Change& what, bool makes) override {
+    if (makes) return records().change(owner, name, what);
+    return records().change_existing(owner, name, what);
+  }
 
  private:
   StoredRecords<Deployment>& records() { return service_->control().deployments; }
@@ -54,11 +59,22 @@ TrainingJson deployment_json(const Deployment& d) {
   return json;
 }
 
-Deployment deployment_at(const DeploymentCall& call) {
-  const std::string name = resource_name(call.request, kDeployments, path_segment(call.request, "deployment"));
-  const auto found = call.host.records->find(call.owner, name);
+std::string name_in_path(const DeploymentCall& call) { return resource_name(call.request, kDeployments, path_segment(call.request, "deployment")); }
+
+Deployment present(const std::optional<Deployment>& found, const std::string& name) {
   if (!found) throw RequestError(ErrorCode::not_found, "deployment", fmt::format("there is no deployment '{}'", shown(name)), 404);
   return *found;
+}
+
+Deployment deployment_at(const DeploymentCall& call) {
+  const std::string name = name_in_path(call);
+  return present(call.host.records->find(call.owner, name), name);
+}
+
+// In one look-up: what is deleted in this moment is not made again.
+Deployment changed_at(const DeploymentCall& call, const HostedDeployments::Change& change) {
+  const std::string name = name_in_path(call);
+  return present(call.host.records->change_existing(call.owner, name, change), name);
 }
 
 // A replica is shown in the newest load of the snapshot that it is moving to.
@@ -166,7 +182,7 @@ void list_deployments(const DeploymentCall& call) {
 
 void change_deployment(const DeploymentCall& call) {
   const TrainingJson json = masked(call);
-  call.answer(deployment_json(call.host.records->change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
+  call.answer(deployment_json(changed_at(call, [&](Deployment& d) { take_fields(json, d); })));
 }
 
 void delete_deployment(const DeploymentCall& call) {
@@ -175,7 +191,7 @@ void delete_deployment(const DeploymentCall& call) {
 }
 
 void empty_ledger(const DeploymentCall& call) {
-  call.host.records->change(call.owner, deployment_at(call).name, [](Deployment& d) { d.ledger.clear(); });
+  changed_at(call, [](Deployment& d) { d.ledger.clear(); });
   call.answer(TrainingJson::object());
 }
 

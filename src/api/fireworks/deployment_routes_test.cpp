@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -64,6 +67,18 @@ class LedgerFleet : public FleetPort {
   bool arrived_ = false;
 };
 
+// Deletes a deployment, where it is told so, in the moment before its change: as another client may after a look-up.
+class VanishingDeployments : public LocalDeployments {
+ public:
+  std::atomic<bool> vanish = false;
+
+ protected:
+  std::optional<Deployment> changed(const std::string& owner, const std::string& name, const Change& change, bool makes) override {
+    if (vanish) remove(owner, name);
+    return LocalDeployments::changed(owner, name, change, makes);
+  }
+};
+
 class DeploymentRoutesTest : public testing::Test {
  protected:
   static const std::shared_ptr<const Deployments>& models() {
@@ -102,7 +117,7 @@ class DeploymentRoutesTest : public testing::Test {
 
   const std::string kAll = "/v1/accounts/local/deployments", kOne = kAll + "/d";
   const std::shared_ptr<LedgerFleet> fleet_ = std::make_shared<LedgerFleet>();
-  const std::shared_ptr<LocalDeployments> records_ = std::make_shared<LocalDeployments>();
+  const std::shared_ptr<VanishingDeployments> records_ = std::make_shared<VanishingDeployments>();
   Routes routes_;
 };
 
@@ -199,7 +214,7 @@ TEST_F(DeploymentRoutesTest, ItsLedgerHasTheFleetsLoads) {
 
 TEST_F(DeploymentRoutesTest, ALoadThatAnotherOvertookIsEnded) {
   make("d", "{}")->wait();
-  begin_hot_load(*records_, records_->all(owner()).at(0), "one");
+  begin_hot_load(*records_, owner(), "accounts/local/deployments/d", "one");
   EXPECT_EQ(ledger()[0].at("state"), "LOADING");
   fleet_->tell({.ready = true, .ended = true, .error = {}});
   load("two")->wait();
@@ -208,6 +223,20 @@ TEST_F(DeploymentRoutesTest, ALoadThatAnotherOvertookIsEnded) {
   EXPECT_EQ(entries[0].at("state"), "FAILED");
   EXPECT_NE(entries[0].at("error").get<std::string>().find("another load came"), std::string::npos);
   EXPECT_EQ(entries[1].at("state"), "READY");
+}
+
+TEST_F(DeploymentRoutesTest, WhatIsDeletedBeforeItsChangeIsNotMadeAgain) {
+  fleet_->tell({.ready = true, .ended = true, .error = {}});
+  const std::function<std::shared_ptr<Recorder>()> changes[] = {[&] { return call("PATCH", kOne, R"({"description":"late"})"); },
+                                                                [&] { return call("DELETE", kOne + "/ledger"); }, [&] { return load("one"); }};
+  for (const auto& change : changes) {
+    records_->vanish = false;
+    make("d", "{}")->wait();
+    records_->vanish = true;
+    const int status = change()->wait().status;
+    EXPECT_EQ(status, &change == &changes[2] ? 200 : 404);  // a load without a deployment is one all the same
+    EXPECT_EQ(call("GET", kOne)->wait().status, 404);
+  }
 }
 
 TEST_F(DeploymentRoutesTest, ALoadThatEndsAfterItsDeploymentMakesNone) {

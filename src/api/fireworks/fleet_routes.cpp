@@ -66,9 +66,9 @@ std::string previous_snapshot(const Json& value, const std::string& field) {
 void load_into_deployment(FleetWaiter& waiter, const std::shared_ptr<HostedDeployments>& deployments, const ApiRequest& request, const FleetDelivery& wanted,
                           const std::shared_ptr<Responder>& out) {
   const std::string name(request.header("fireworks-deployment"));
-  const std::optional<Deployment> deployment = deployments && !name.empty() ? deployments->find(request.owner, name) : std::nullopt;
+  std::optional<Deployment> deployment;
+  if (deployments && !name.empty()) deployment = begin_hot_load(*deployments, request.owner, name, wanted.identity);
   if (!deployment) return waiter.load(wanted, out);
-  begin_hot_load(*deployments, *deployment, wanted.identity);
   const auto told = [deployments, owner = request.owner, name, identity = wanted.identity](const FleetProgress& progress) {
     end_hot_load(*deployments, owner, name, identity, progress);
   };

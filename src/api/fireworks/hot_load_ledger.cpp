@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/server_paths.h"
 #include "host/training_records.h"
@@ -25,8 +24,8 @@ std::string fleet_transition(const Deployment& deployment) {
   return deployment.transition_type == "ASYNC" ? "immediate" : "";
 }
 
-void begin_hot_load(HostedDeployments& records, const Deployment& deployment, const std::string& identity) {
-  records.change(deployment.owner, deployment.name, [&](Deployment& d) {
+std::optional<Deployment> begin_hot_load(HostedDeployments& records, const std::string& owner, const std::string& name, const std::string& identity) {
+  return records.change_existing(owner, name, [&](Deployment& d) {
     if (!d.ledger.empty() && d.ledger.back().identity == identity && d.ledger.back().failure.empty()) return;
     for (HotLoad& before : d.ledger)
       if (before.ended == 0) before.ended = unix_now(), before.failure = kOvertaken;
@@ -39,9 +38,9 @@ void end_hot_load(HostedDeployments& records, const std::string& owner, const st
   try {
     std::optional<Deployment> now = records.find(owner, name);
     if (!now || !open_load(*now, identity)) return;
-    records.change(owner, name, [&](Deployment& d) {
+    records.change_existing(owner, name, [&](Deployment& d) {
       HotLoad* const load = open_load(d, identity);
-      if (!load) fail(ErrorCode::not_found, "it was deleted, or its ledger was emptied, in this moment");  // so that change() makes no new one
+      if (!load) return;  // its ledger was emptied in this moment
       load->ended = unix_now();
       if (progress.ready) {
         d.identity = identity;

@@ -1,6 +1,7 @@
 #include "api/openai/chat_messages.h"
 
 #include <algorithm>
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -128,6 +129,7 @@ Json chat_tools(const Json& value, const std::string& field) {
   if (!value.is_array() || value.size() > kMostTools)
     fail_field(field, fmt::format("is {}, allowed is an array of at most {} tools", describe_json(value), kMostTools));
   Json tools = Json::array();
+  std::set<std::string> names;
   for (std::size_t i = 0; i < value.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", field, i);
     require_object(value[i], at);
@@ -156,8 +158,7 @@ Json chat_tools(const Json& value, const std::string& field) {
                  type.empty() ? ErrorCode::invalid_argument : ErrorCode::unsupported);
     if (!has_function) fail_field(at + ".function", "is missing");
     check_function_name(name, at + ".function.name");
-    for (const Json& other : tools)
-      if (other["function"]["name"] == name) fail_field(at + ".function.name", fmt::format("is {}, which another tool has", describe_json(Json(name))));
+    if (!names.insert(name).second) fail_field(at + ".function.name", fmt::format("is {}, which another tool has", describe_json(Json(name))));
     tools.push_back({{"type", "function"}, {"function", value[i]["function"]}});
   }
   return tools;

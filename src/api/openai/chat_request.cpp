@@ -6,6 +6,7 @@
 #include "api/openai/chat_messages.h"
 #include "api/openai/hold_fields.h"
 #include "api/openai/no_op_fields.h"
+#include "base/json_members.h"
 
 namespace lockstep {
 ToolChoice tool_choice_value(const Json& value, const std::string& field) {
@@ -50,11 +51,10 @@ void add_chat_prompt_fields(JsonFields& fields, ChatPrompt* prompt) {
   fields.boolean("continue_final_message", &prompt->continue_final_message);
   fields.custom("chat_template_kwargs", [prompt](const Json& value, const std::string& field) {
     require_object(value, field);
-    for (const auto& [key, given] : value.items()) {
+    for (const auto& member : value.items())
       for (const char* own : {"messages", "tools", "add_generation_prompt", "continue_final_message"})
-        if (key == own) fail_field(field + "." + key, "is a field of the request itself");
-      prompt->template_arguments[key] = given;
-    }
+        if (member.key() == own) fail_field(field + "." + own, "is a field of the request itself");
+    prompt->template_arguments = members_of_both(prompt->template_arguments, value);
   });
   fields.custom("reasoning_effort",
                 [prompt](const Json& value, const std::string& field) { prompt->template_arguments["reasoning_effort"] = json_text(value, field); });

@@ -8,6 +8,7 @@
 #include "api/openai/response_request.h"
 #include "api/openai/response_writer.h"
 #include "api/worker.h"
+#include "base/bounded_json.h"
 #include "base/client_work.h"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
       [&](const std::string& id) {
         const auto previous = kept_->find(owner, id);
         if (!previous) fail_unknown("previous_response_id", id, 400);
-        return Json::parse(previous->messages);
+        return read_own_json(previous->messages);
       },
       sampling_defaults(service_->model().defaults()));
   if (model) r.chat.sampling.model = *model;
@@ -91,7 +92,7 @@ ApiResponse ResponseAnswers::erase(const ApiRequest& request) const {
 }
 
 ApiResponse ResponseAnswers::input_items(const ApiRequest& request) const {
-  Json all = Json::parse(kept(request)->items);
+  Json all = read_own_json(kept(request)->items);
   const std::string order = request.query_value("order").value_or("desc");
   if (order != "asc" && order != "desc") fail_field("order", fmt::format("is {}, allowed are asc and desc", shown(order)));
   if (order == "desc") std::reverse(all.begin(), all.end());

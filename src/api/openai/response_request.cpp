@@ -5,6 +5,7 @@
 #include "api/openai/no_op_fields.h"
 #include "api/openai/response_input.h"
 #include "api/openai/service_tier.h"
+#include "base/json_members.h"
 
 namespace lockstep {
 namespace {
@@ -33,7 +34,7 @@ Json response_tools(const Json& value, const std::string& field) {
     Json function = Json::object(), tool = Json::object();
     for (const auto& [name, given] : value[i].items()) {
       if (name == "type" || name == "cache_control") tool[name] = given;
-      else if (!given.is_null()) function[name] = given;
+      else if (!given.is_null()) add_member(function, name, given);
     }
     if (tool.value("type", Json()) == "function") tool["function"] = std::move(function);
     tools.push_back(std::move(tool));
@@ -62,11 +63,19 @@ void read_text(const Json& value, const std::string& field, ResponseFormat* form
   fields.only("verbosity", {"medium"});
   fields.custom("format", [&](const Json& json, const std::string& at) {
     require_object(json, at);
+    const bool has_schema = json.value("type", Json()) == "json_schema";
     Json as_in_chat = Json::object();
-    for (const auto& [name, given] : json.items()) {
-      if (name == "type" || json.value("type", Json()) != "json_schema") as_in_chat[name] = given;
-      else as_in_chat["json_schema"][name] = given;
-    }
+    if (!has_schema) as_in_chat = json;
+    else
+      for (const auto& [name, given] : json.items()) {
+        Json& its = as_in_chat[name == "type" ? "type" : "json_schema"];
+        if (name == "type") {
+          its = given;
+        } else {
+          if (its.is_null()) its = Json::object();
+          add_member(its, name, given);
+        }
+      }
     const auto renamed = [](std::string text) {
       for (std::size_t found; (found = text.find(".json_schema")) != std::string::npos;) text.erase(found, 12);
       return text;

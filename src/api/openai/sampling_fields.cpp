@@ -1,8 +1,8 @@
 #include "api/openai/sampling_fields.h"
 
-#include <algorithm>
 #include <charconv>
 #include <limits>
+#include <set>
 
 #include "api/openai/service_tier.h"
 #include "base/entropy.h"
@@ -31,13 +31,13 @@ std::vector<LogitBias> logit_biases(const Json& value, const std::string& field)
   if (value.size() > SamplingParameters::kMaxLogitBias)
     fail_field(field, fmt::format("has {} tokens, allowed are at most {}", value.size(), SamplingParameters::kMaxLogitBias));
   std::vector<LogitBias> biases;
+  std::set<std::int32_t> tokens;
   for (const auto& [key, bias] : value.items()) {
     std::int32_t token = -1;
     const auto [end, fault] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (fault != std::errc() || end != key.data() + key.size() || token < 0)
       fail_field(field, fmt::format("has the key {}, allowed are token ids", describe_json(Json(key))));
-    if (std::any_of(biases.begin(), biases.end(), [&](const LogitBias& b) { return b.token == token; }))
-      fail_field(field, fmt::format("names token {} twice", token));
+    if (!tokens.insert(token).second) fail_field(field, fmt::format("names token {} twice", token));
     if (!bias.is_number() || !(bias.get<double>() >= -100 && bias.get<double>() <= 100))
       fail_field(fmt::format("{}.{}", field, token), fmt::format("is {}, allowed is a number from -100 to 100", describe_json(bias)));
     biases.push_back({token, bias.get<float>()});

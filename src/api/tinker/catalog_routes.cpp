@@ -144,9 +144,7 @@ void check_kinds(const TrainingJson& json) {
 bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
   const std::string id = text_field(json, "session_id"), name = text_field(json, "display_name");
   if ((!id.empty() || !name.empty()) && !(s.id == id || (!name.empty() && named_like(s.display_name, name)))) return false;
-  const TrainingJson metadata = object_field(json, "user_metadata"), its = metadata.empty() ? TrainingJson() : s.user_metadata.value();
-  for (const auto& [key, value] : metadata.items())
-    if (!its.contains(key) || its[key] != value) return false;
+  if (!s.user_metadata.has_members_of(object_field(json, "user_metadata"))) return false;
   if (const TrainingJson projects = list_field(json, "project_ids"); !projects.is_null() && !holds_text(projects, s.project)) return false;
   const TrainingJson statuses = list_field(json, "statuses"), status = status_json(s);
   return statuses.is_null() || std::any_of(statuses.begin(), statuses.end(), [&](const TrainingJson& query) {

@@ -7,6 +7,7 @@
 #include "api/tinker/body_head.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
+#include "base/json_members.h"
 
 namespace lockstep {
 namespace {
@@ -175,9 +176,8 @@ SaveRequest save_request(const TrainingCall& call, const TrainingJson& json, con
   save.name = text_field(json, "path");
   save.overwrite = boolean_field(json, "overwrite", false);
   save.ttl_seconds = optional_number(json, "ttl_seconds");
-  save.user_metadata = call.metadata_field(json, "user_metadata");
-  const TrainingJson metadata = call.metadata_field(json, "metadata");  // Fireworks' name
-  for (const auto& [name, value] : metadata.items()) save.user_metadata[name] = value;
+  const TrainingJson metadata = call.metadata_field(json, "user_metadata");
+  save.user_metadata = members_of_both(metadata, call.metadata_field(json, "metadata"));  // Fireworks' name
   save.type = text_field(json, "checkpoint_type");
   save.precision = text_field(json, "export_precision");
   if (kind != "sampler_weights" && !save.type.empty())

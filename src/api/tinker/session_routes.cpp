@@ -40,13 +40,16 @@ void finish_session(const TrainingCall& call) {
 }
 
 void create_custom_loss(const TrainingCall& call) {
-  const TrainingJson json = call.json();
-  const TrainingJson document{
-      {"name", text_field(json, "name", "loss")}, {"inputs", json.value("inputs", TrainingJson())}, {"graph", json.value("graph", TrainingJson())}};
-  call.answer_future(call.service.custom_losses().create(call.owner, required_text(json, "session_id"), required_integer(json, "custom_loss_seq_id"), document,
-                                                         [](const std::string& id) {
-                                                           return json_outcome({{"type", "create_custom_loss"}, {"loss_id", id}});
-                                                         }));
+  TrainingJson json = call.json();
+  TrainingJson document{{"name", text_field(json, "name", "loss")}, {"inputs", nullptr}, {"graph", nullptr}};
+  const std::string session = required_text(json, "session_id");
+  const std::int64_t number = required_integer(json, "custom_loss_seq_id");
+  // Moved: a graph is most of a body, and an object that grows copies what it holds.
+  for (const char* field : {"inputs", "graph"})
+    if (const auto found = json.find(field); found != json.end()) document[field] = std::move(*found);
+  call.answer_future(call.service.custom_losses().create(call.owner, session, number, std::move(document), [](const std::string& id) {
+    return json_outcome({{"type", "create_custom_loss"}, {"loss_id", id}});
+  }));
 }
 
 // Why a request has no result yet. Sent only after a poll has been held for its whole time: clients log a line for each.

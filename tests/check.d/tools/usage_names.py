@@ -8,7 +8,7 @@ api/fireworks/completion_writer.h: const Tokenizer& tokenizer, std::string reque
 api/fireworks/deployment_routes.h: Routes& routes, std::shared_ptr<LocalDeployments> records, std::shared_ptr<FleetPort> fleet, std::shared_ptr<Deployments> models
 api/fireworks/fleet_routes.h: Routes& routes, Any fleet
 api/fireworks/fleet_waiter.h: std::shared_ptr<FleetPort> fleet, std::shared_ptr<Responder> responder, std::vector<FleetMember> members
-api/fireworks/hot_load_ledger.h: std::shared_ptr<HostedDeployments> records, Deployment deployment, std::string owner, std::string name, FleetProgress progress
+api/fireworks/hot_load_ledger.h: std::shared_ptr<HostedDeployments> records, std::string owner, std::string name, FleetProgress progress
 api/fireworks/resource_names.h: ApiRequest request
 api/json_fields.h: std::int64_t n, bool stream, nlohmann::ordered_json json
 api/openai/alias_gate.h: AliasGate& gate, std::vector<TrafficShare> shares, nlohmann::ordered_json json, std::string key, std::shared_ptr<Deployments> deployments
@@ -38,6 +38,7 @@ base/checked_file.h: std::filesystem::path path, std::vector<float> values, std:
 base/file.h: std::filesystem::path path, const void* nothing
 base/folder_entries.h: std::filesystem::path folder, Any use
 base/give_way.h: const char* data, std::size_t bytes, Sha256& hash
+base/json_members.h: nlohmann::ordered_json object, nlohmann::ordered_json standard, nlohmann::ordered_json given
 base/kept_tokens.h: std::vector<std::int32_t> ids, std::int64_t vocabulary
 base/philox.h: std::uint64_t seed
 checkpoint/computed_tensors.h: const Model& model, const ModelReader& reader, Backend& backend, const Profile& profile
