@@ -151,7 +151,16 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   to_.checkpoints.put(record);
   std::error_code ignored;
   for (const std::filesystem::path& other : others) std::filesystem::remove_all(other, ignored);
+  if (record.kind == "sampler_weights" && !merged) share_weights(on, trained, record);
   return record;
+}
+
+// The files hold the same bits under another identity (KeptForwards::Root). Without room for them they are read from there as ever.
+void ModelOperations::share_weights(const OnExecutor& on, TrainedModel& trained, const CheckpointRecord& saved) {
+  if (!commons_.base->options.kept_forwards) return;
+  std::optional<MemoryLedger::Claim> room =
+      commons_.base->ledger->try_claim("samplers", saved.owner, tools_.memory.figures(on, saved.settings).weights);
+  if (room) to_.weights.keep(on, saved, tools_.memory.hold(trained.sampler_weights(), std::move(*room)));
 }
 
 // The weights are held, and no later step changes them, so training goes on meanwhile.

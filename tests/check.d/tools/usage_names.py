@@ -16,6 +16,7 @@ api/openai/answer.h: ChoiceDelta delta
 api/openai/answer_parser.h: std::shared_ptr<AnswerParser> parser, ChoiceDelta delta
 api/openai/draft_fields.h: JsonFields& fields, DraftOrder drafts, Any json, CompletionOrder order
 api/openai/forced_tool_parser.h: std::string name_or_empty, std::string text, ChoiceDelta delta
+api/openai/keep_field.h: std::shared_ptr<GenerationService> service, std::string owner
 api/openai/openai_api.h: std::shared_ptr<GenerationService> service
 api/openai/requested_model.h: std::string body, TrafficTable& traffic
 api/openai/response_answer.h: std::shared_ptr<GenerationService> service, ApiRequest request, std::shared_ptr<Responder> responder
@@ -207,6 +208,7 @@ serving/gate.h: GateSpec spec, Any candidate, bool live, Any judge, Any told
 serving/grammars.h: std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, Request request, nlohmann::ordered_json schema
 serving/hosted_deployment.h: std::shared_ptr<HostedDeployments> deployments
 serving/keep_forward.h: KeepForwardSettings settings, OpenedModel opened, EngineOptions engine
+serving/kept_requests.h: std::shared_ptr<GenerationService> service, std::string owner
 serving/load_queue.h: LoadQueue& queue, void (*load)(const char*), LoadQueue::Clock::time_point now
 serving/local_sampler.h: std::shared_ptr<GenerationService> service, Any requests
 serving/model_deployment.h: std::shared_ptr<GenerationService> service, std::function<std::shared_ptr<GenerationService>()> open
