@@ -110,7 +110,7 @@ def test_of_a_checkpoint_by_name_too(training_server, start_server):
 
 def by_deployment(server, key, name, **more):
     """Of Fireworks' package: a checkpoint that a deployment samples, and a gradient of what it said. `more`: fields of the completion beside the package's."""
-    policy = fireworks.client_of(server.url, key)
+    policy = fireworks.client_of(server.url, key, lora_rank=4, seed=7)
     deployment = fireworks.Deployed(server.url, key, name)
     deployment.load(policy.save_weights_for_sampler_ext(name).snapshot_name)
     if more:
