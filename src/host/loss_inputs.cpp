@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <span>
+#include <string_view>
 
 #include "base/error.h"
 #include "host/batch_loss.h"
 #include "host/routing_matrix.h"
 #include "model/runtime.h"
 #include "numerics/exact_sum.h"
+#include "train/declared_prompts.h"
 #include "train/kept_rows.h"
 #include "train/loss_input_names.h"
 #include "train/value_loss.h"
@@ -42,11 +46,23 @@ std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where
   return values;
 }
 
-// What log-probabilities are of: options of a batch beside those of its loss.
+// What log-probabilities are of, and how they are computed: options of a batch beside those of its loss.
 struct Support {
   bool sampled = false;  // of the tokens that sampling kept: a datum may have kept_tokens
   float temperature = 1;
+  bool shares_backward = false;  // equal prompts are one sequence in the backward too
 };
+constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", "share_prompts"};
+
+// Forward is what is done anyway: rows of equal beginnings are computed once there.
+bool shares_backward(const LossValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  const std::vector<std::string> names{"forward", "backward"};
+  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
+    fail(ErrorCode::invalid_argument, "share_prompts is {}, allowed are {}{}", text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
+         text ? did_you_mean(*text, names) : "");
+  return *text == "backward";
+}
 
 Support support_of(const LossRequest& wanted) {
   Support support;
@@ -59,6 +75,7 @@ Support support_of(const LossRequest& wanted) {
              fmt::join(names, ", "), text ? did_you_mean(*text, names) : "");
       support.sampled = *text == "sampling_support";
     }
+    if (name == "share_prompts") support.shares_backward = shares_backward(value);
     if (name == "temperature") {
       const auto* number = std::get_if<double>(&value);
       if (!number || !(*number >= 1e-6 && *number <= 100))
@@ -126,7 +143,7 @@ LossOptions loss_options(const LossRequest& wanted) {
     config = {{"ratio_log_cap", 20.0}};
   }
   for (const auto& [name, value] : wanted.config) {
-    if (name == "target_logprob_support" || name == "temperature") continue;  // support_of
+    if (std::find(std::begin(kSupportOptions), std::end(kSupportOptions), name) != std::end(kSupportOptions)) continue;  // support_of
     std::erase_if(config, [&name = name](const auto& one) { return one.first == name; });
     config.emplace_back(name, value);
   }
@@ -161,6 +178,35 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
     experts.insert(experts.end(), row.begin(), row.end());
   }
   return experts;
+}
+
+// The option share_prompts=backward: equal prompts within the request are groups.
+void declare_equal_prompts(const TrainingBatch& batch, std::vector<TrainSequence>& sequences) {
+  if (batch.forward_only) fail(ErrorCode::invalid_argument, "share_prompts is 'backward', and a forward has no backward; allowed is 'forward'");
+  bool has_prompt = false;
+  for (std::size_t d = 0; d < sequences.size(); ++d) {
+    if (sequences[d].targets_per_row > 1)
+      fail(ErrorCode::unsupported, "share_prompts is 'backward', and data[{}] has {} targets a row; allowed is one, or 'forward'", d,
+           sequences[d].targets_per_row);
+    has_prompt = has_prompt || unweighted_rows(sequences[d]) > 0;
+  }
+  if (!has_prompt)
+    fail(ErrorCode::invalid_argument,
+         "share_prompts is 'backward', and no datum has a prompt: rows in front whose loss_fn_inputs.weights (or mask) are 0; allowed is 'forward', or data "
+         "with prompts");
+  declare_prompts(sequences);
+}
+
+// Where a piece from `begin` on ends that has at least [begin, end), and of declared groups all or nothing.
+std::size_t with_whole_groups(const std::vector<TrainSequence>& sequences, std::size_t begin, std::size_t end) {
+  const auto first = sequences.begin() + static_cast<std::ptrdiff_t>(begin), behind = sequences.begin() + static_cast<std::ptrdiff_t>(end);
+  if (std::none_of(first, behind, [](const TrainSequence& one) { return one.shared_prefix > 0; })) return end;
+  std::map<std::int64_t, std::size_t> last;
+  for (std::size_t s = begin; s < sequences.size(); ++s)
+    if (sequences[s].shared_prefix > 0) last[sequences[s].prefix_group] = s;
+  for (std::size_t s = begin; s < end; ++s)
+    if (sequences[s].shared_prefix > 0) end = std::max(end, last[sequences[s].prefix_group] + 1);
+  return end;
 }
 
 }  // namespace
@@ -234,6 +280,10 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     out.shapes.push_back(targets.shape);
   }
   if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
+  if (support.shares_backward) {
+    declare_equal_prompts(batch, out.sequences);
+    out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
+  }
   return out;
 }
 
@@ -244,7 +294,13 @@ std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t b
     if (end > begin && taken + more > tokens) break;
     taken += more;
   }
-  return end;
+  return with_whole_groups(sequences, begin, end);
+}
+
+std::size_t half_piece(const std::vector<TrainSequence>& sequences, std::size_t begin, std::size_t end) {
+  if (end - begin < 2) return end;
+  const std::size_t half = with_whole_groups(sequences, begin, begin + (end - begin) / 2);
+  return half < end ? half : with_whole_groups(sequences, begin, begin + 1);
 }
 
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result) {

@@ -106,12 +106,16 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
     begin.second_moments.resize(begin.masters.size());
     restore_model(on, trained, std::move(begin), commons_.runtime().profile, false);
   }
+  std::string digest;
+  if (from) digest = from->profile;
+  else if (promoted) digest = promoted->profile;
   ModelRecord record;
   {
     const auto state = model.state.lock();
     state->record.settings = settings;
     state->record.steps = trained.steps();
     state->record.changed = from.has_value() || promoted.has_value();
+    state->record.declares = says_declared(digest, commons_.runtime().profile);
     record = state->record;
   }
   to_.models.store(record);

@@ -56,6 +56,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
     TrainedModel& trained = tools_.resting.trained(on, model);
     const ModelWork& work = model.work.at(on);
     const std::int64_t tokens = work.gradient_tokens, sequences = work.gradient_sequences;
+    const bool declares = work.gradient_declares;
     if (const std::int64_t count = wanted.divisor == GradientDivisor::loss_tokens ? tokens : sequences; wanted.divisor != GradientDivisor::none && count > 0)
       a.gradient_scale = 1.0 / static_cast<double>(count);
     a.group_norms = wanted.norms == GradientNorms::detailed;
@@ -76,6 +77,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       const auto state = model.state.lock();
       state->record.steps = trained.steps();
       state->record.changed = true;
+      state->record.declares = state->record.declares || declares;
       record = state->record;
     }
     to_.models.store(record);
@@ -118,7 +120,7 @@ ModelOperations::BegunCheckpoint ModelOperations::begin_checkpoint(const OnExecu
   record.user_metadata = ClientJson(wanted.user_metadata);
   record.session = model.session;
   record.type = wanted.type;
-  record.profile = commons_.runtime().profile.digest();
+  record.profile = commons_.runtime().profile.training_digest(model.record().declares);
   record.created = unix_now();
   if (wanted.ttl_seconds) record.expires = record.created + *wanted.ttl_seconds;
   if (to_.checkpoints.contains(record.path()) && !wanted.overwrite)
@@ -233,7 +235,7 @@ std::string ModelOperations::save_sampler(const std::string& owner, const std::s
   return to_.lanes.submit(owner, id, sequence, SentOperation("save_weights_for_sampler").add(inflight), save);
 }
 
-ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps) {
+ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps, const std::string& digest) {
   ModelRecord record;
   {
     const auto state = model.state.lock();
@@ -241,6 +243,7 @@ ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& se
     state->record.settings = settings;
     state->record.steps = steps;
     state->record.changed = true;
+    state->record.declares = says_declared(digest, commons_.runtime().profile);
     record = state->record;
   }
   to_.models.store(record);
@@ -266,7 +269,7 @@ std::string ModelOperations::load(const std::string& owner, const std::string& i
     tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) {
       restore_model(on, fresh, to_.files.read(on, from, fresh.manifest()), commons_.runtime().profile, optimizer);
     });
-    return NumberedOperation::Worked{.result = encode(take_up(model, settings, model.work.at(on).trained->steps()))};
+    return NumberedOperation::Worked{.result = encode(take_up(model, settings, model.work.at(on).trained->steps(), from.profile))};
   };
   return to_.lanes.submit(owner, id, sequence, SentOperation("load").add(path).add(optimizer), load, /*heals=*/true);
 }

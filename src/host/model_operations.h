@@ -59,9 +59,10 @@ class ModelOperations {
   void share_weights(const OnExecutor& on, TrainedModel& trained, const CheckpointRecord& saved);
   // The request's result comes when the store has the snapshot.
   void save_snapshot(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted, const std::string& request, const Encode<CheckpointRecord>& encode);
-  void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
+  // `digest`: the training digest that its weights are under; empty: not known.
+  void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images, const std::string& digest);
   // The model has new weights, and is no longer lost. Its record is in the store when this returns.
-  ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps);
+  ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps, const std::string& digest);
 
   const OperationTools& tools_;
   TrainingCommons& commons_;

@@ -95,7 +95,7 @@ void Resting::write_down(const OnExecutor& on, HostedModel& model) {
   }
   const std::filesystem::path folder = models_.folder(model);
   std::filesystem::create_directories(folder);
-  write_trained_model(on, folder, *work.trained, commons_.runtime().profile, true);
+  write_trained_model(on, folder, *work.trained, commons_.runtime().profile.training_digest(model.record().declares), true);
   ModelRecord record;
   {
     const auto state = model.state.lock();

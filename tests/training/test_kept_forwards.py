@@ -11,6 +11,7 @@ import torch
 from tinker import types
 
 import fireworks_tools as fireworks
+from test_wire import Client
 
 BASE = "countdown-glm"
 PROMPTS = [[3, 14, 15, 92, 65, 35], [2, 71, 82, 81, 82, 84, 59, 4, 5, 23, 53, 60, 28, 74, 71, 35, 26, 62, 49]]
@@ -159,6 +160,22 @@ def test_a_key_and_a_request_say_what_is_kept(start_server, tmp_path):
         assert answer.status_code == 400 and answer.json()["error"]["param"] == "keep_forward" and "the key file says keep_forward=false" in answer.json()["error"]["message"] and rows == 0, answer.text
     answer, rows = kept("eve", "/v1/completions", prompt=PROMPTS[0])
     assert answer.status_code == 200 and rows > 0, answer.text
+
+
+def test_a_sample_of_a_session_says_so_too(training_server, start_server):
+    def sampled(server, number, **more):
+        client = Client(server.url, f"tml-kept-{number}")
+        sampler = client.post("create_sampling_session", session_id=client.session, sampling_session_seq_id=number, base_model=BASE)["sampling_session_id"]
+        body = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": PROMPTS[1]}]}, "sampling_params": {"max_tokens": 20, "seed": 1, "stop": []}}
+        return client.result(client.post("asample", sampling_session_id=sampler, seq_id=0, **body, **more)["request_id"])
+
+    server = start_server("--keep-forward", "inputs", "--keep-forward-megabytes", "64")
+    silent = sampled(server, 0, keep_forward=False)
+    assert counted(server)["lockstep_training_rows_kept_total"] == 0
+    assert sampled(server, 1) == silent == sampled(server, 2, keep_forward=True) == sampled(training_server, 3, keep_forward=False)
+    assert counted(server)["lockstep_training_rows_kept_total"] >= 2 * 16
+    refused = sampled(training_server, 4, keep_forward=True)
+    assert refused["category"] == "user" and "--keep-forward inputs or all" in refused["error"], refused
 
 
 def test_what_nothing_keeps_is_refused(training_server):

@@ -244,6 +244,7 @@ text/tokenizer/unicode_forms.h: std::string text
 train/kept_passes.h: std::int64_t bytes
 train/loss_metrics.h: LossOptions loss, std::vector<TrainSequence> data, ForwardBackwardResult result
 train/mtp_rank.h: Runtime& runtime, Any masters, TrainerOptions options, RankPlace place, std::shared_ptr<const WeightSet> weights, std::vector<TrainSequence> data, AdamParameters adam
+train/declared_prompts.h: std::vector<TrainSequence> batch
 train/mtp_trainer.h: Runtime& runtime, std::shared_ptr<const ModelReader> reader, const WeightSet& model_weights, std::vector<TrainSequence> data, AdamParameters adam
 train/optimizers/adam.h: AdamParameters adam, Backend& backend, Any master, Any m, Any v, Any next, Any gradient, Any norm
 train/optimizers/muon.h: Backend& backend, Any parameter, Any master, Any momentum, Any next, Any gradient
