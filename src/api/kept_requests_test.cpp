@@ -140,8 +140,11 @@ TEST(KeptRequests, AnotherKeyReadsNothing) {
     wanted.session = server.bench.session(owner);
     wanted.settings.base_model = "tiny";
     wanted.settings.base_only = true;
-    const Outcome made = server.bench.result(
-        server.bench.service->model_life().create(owner, wanted, [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; }), owner);
+    const Outcome made = server.bench.result(server.bench.service->model_life().create(owner, wanted,
+                                                                                       [](const ModelRecord& r) {
+                                                                                         return Outcome{"text/plain", r.id, {}, {}};
+                                                                                       }),
+                                             owner);
     EXPECT_FALSE(made.failed()) << made.message;
     return made.bytes;
   };
@@ -177,8 +180,9 @@ TEST(KeptRequests, ASampleOfATrainingSessionMaySayNoToo) {
     wanted.max_tokens = 20;
     wanted.seed = 1;
     wanted.keep_forward = keep;
-    const std::string request = server.bench.service->sampling().sample(
-        "ann", sampler, number, wanted, [](const SamplingResult& r) { return Outcome{"text/plain", std::to_string(r.sequences.size()), {}, {}}; });
+    const std::string request = server.bench.service->sampling().sample("ann", sampler, number, wanted, [](const SamplingResult& r) {
+      return Outcome{"text/plain", std::to_string(r.sequences.size()), {}, {}};
+    });
     return server.bench.result(request, "ann");
   };
   EXPECT_FALSE(sample(0, false).failed());

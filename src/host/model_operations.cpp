@@ -160,8 +160,7 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
 // The files hold the same bits under another identity (KeptForwards::Root). Without room for them they are read from there as ever.
 void ModelOperations::share_weights(const OnExecutor& on, TrainedModel& trained, const CheckpointRecord& saved) {
   if (!commons_.base->options.kept_forwards) return;
-  std::optional<MemoryLedger::Claim> room =
-      commons_.base->ledger->try_claim("samplers", saved.owner, tools_.memory.figures(on, saved.settings).weights);
+  std::optional<MemoryLedger::Claim> room = commons_.base->ledger->try_claim("samplers", saved.owner, tools_.memory.figures(on, saved.settings).weights);
   if (room) to_.weights.keep(on, saved, tools_.memory.hold(trained.sampler_weights(), std::move(*room)));
 }
 

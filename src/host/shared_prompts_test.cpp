@@ -107,8 +107,7 @@ TEST(SharedPrompts, CheckpointsOfWhatTheyMovedSaySo) {
   wanted.number = 1;
   wanted.from = path;
   wanted.with_optimizer = true;
-  const Outcome made = bench.result(
-      bench.service->model_life().create("me", wanted, [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; }));
+  const Outcome made = bench.result(bench.service->model_life().create("me", wanted, [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; }));
   ASSERT_FALSE(made.failed()) << made.message;
   bench.result(bench.batch(made.bytes, 1, answers(kPrompts)));
   bench.result(bench.step(made.bytes, 2));

@@ -83,9 +83,18 @@ TrainingJson to_json(const ModelRecord& r) {
           {"declares", r.declares}};
 }
 ModelRecord model_record(const TrainingJson& j) {
-  return {j.at("id"),      j.at("session"), j.at("owner"),         j.at("number"), model_settings_of(j.at("settings")),
-          j.at("created"), j.at("used"),    j.at("next_sequence"), j.at("steps"),  j.at("open_gradients"),
-          j.at("changed"), j.value("declares", false)};
+  return {j.at("id"),
+          j.at("session"),
+          j.at("owner"),
+          j.at("number"),
+          model_settings_of(j.at("settings")),
+          j.at("created"),
+          j.at("used"),
+          j.at("next_sequence"),
+          j.at("steps"),
+          j.at("open_gradients"),
+          j.at("changed"),
+          j.value("declares", false)};
 }
 
 std::string CheckpointRecord::reference() const { return run().empty() ? name : fmt::format("{}/{}/{}", kTrainingAccount, run(), name); }

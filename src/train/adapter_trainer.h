@@ -58,7 +58,8 @@ class AdapterTrainer {
   static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
   // As Trainer::evaluate.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
-    base_->evaluate(batch, places, piece, [this](int local) { return rank_weights(local).get(); }, owner_);
+    base_->evaluate(
+        batch, places, piece, [this](int local) { return rank_weights(local).get(); }, owner_);
   }
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
