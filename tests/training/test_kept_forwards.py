@@ -43,8 +43,8 @@ def loop(server, rank):
     return told, rows
 
 
-def counted(server):
-    text = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+def counted(server, key="tml-dummy"):
+    text = requests.get(f"{server.url}/metrics", headers={"X-API-Key": key}, timeout=60).text
     return {name: int(float(value)) for name, value in re.findall(r"^(lockstep_training_rows_\w+) ([\d.e+]+)$", text, re.M)}
 
 
@@ -144,10 +144,10 @@ def test_a_key_and_a_request_say_what_is_kept(start_server, tmp_path):
 
     def kept(key, route, **more):
         """The answer, and how many rows were kept of it."""
-        before = counted(server)["lockstep_training_rows_kept_total"]
+        before = counted(server, keys[key])["lockstep_training_rows_kept_total"]
         body = {"model": BASE, "prompt": PROMPTS[1], "max_tokens": 20, "seed": 1, "ignore_eos": True, **more}  # a page is full, and counted, before the end
         answer = requests.post(server.url + route, json=body, headers={"Authorization": f"Bearer {keys[key]}"}, timeout=60)
-        return answer, counted(server)["lockstep_training_rows_kept_total"] - before
+        return answer, counted(server, keys[key])["lockstep_training_rows_kept_total"] - before
 
     for route in ("/v1/completions", "/inference/v1/completions"):
         answers = set()
