@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <span>
 #include <string_view>
 
@@ -197,18 +196,6 @@ void declare_equal_prompts(const TrainingBatch& batch, std::vector<TrainSequence
   declare_prompts(sequences);
 }
 
-// Where a piece from `begin` on ends that has at least [begin, end), and of declared groups all or nothing.
-std::size_t with_whole_groups(const std::vector<TrainSequence>& sequences, std::size_t begin, std::size_t end) {
-  const auto first = sequences.begin() + static_cast<std::ptrdiff_t>(begin), behind = sequences.begin() + static_cast<std::ptrdiff_t>(end);
-  if (std::none_of(first, behind, [](const TrainSequence& one) { return one.shared_prefix > 0; })) return end;
-  std::map<std::int64_t, std::size_t> last;
-  for (std::size_t s = begin; s < sequences.size(); ++s)
-    if (sequences[s].shared_prefix > 0) last[sequences[s].prefix_group] = s;
-  for (std::size_t s = begin; s < end; ++s)
-    if (sequences[s].shared_prefix > 0) end = std::max(end, last[sequences[s].prefix_group] + 1);
-  return end;
-}
-
 }  // namespace
 
 BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->facts().vocabulary, runtime.max_positions, runtime.model->facts().expert_shape()}; }
@@ -285,22 +272,6 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   }
   return out;
-}
-
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
-  std::size_t end = begin;
-  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
-    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
-    if (end > begin && taken + more > tokens) break;
-    taken += more;
-  }
-  return with_whole_groups(sequences, begin, end);
-}
-
-std::size_t half_piece(const std::vector<TrainSequence>& sequences, std::size_t begin, std::size_t end) {
-  if (end - begin < 2) return end;
-  const std::size_t half = with_whole_groups(sequences, begin, begin + (end - begin) / 2);
-  return half < end ? half : with_whole_groups(sequences, begin, begin + 1);
 }
 
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result) {

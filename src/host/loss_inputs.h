@@ -26,11 +26,6 @@ struct PreparedBatch {
 // Errors invalid_argument and unsupported name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the unknown loss and those that exist.
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits);
 
-// The end of the next piece of a batch from `begin` on: about as many tokens as a turn allows, one sequence at least, and whole declared groups.
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens);
-// That of about half of the piece [begin, end), with whole groups; `end` where it cannot be cut.
-std::size_t half_piece(const std::vector<TrainSequence>& sequences, std::size_t begin, std::size_t end);
-
 // The client's output. `begin`: the first sequence of the result in `batch`.
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result);
 

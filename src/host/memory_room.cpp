@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/training_checkpoint.h"
-#include "host/loss_inputs.h"
+#include "host/batch_pieces.h"
 #include "tensor/memory_pool.h"
 
 namespace lockstep {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "host/batch_pieces.h"
 
 namespace lockstep {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "host/batch_pieces.h"
 #include "host/loss_inputs.h"
 #include "host/training_test_tools.h"
 #include "train/declared_prompts.h"
