@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "host/batch_loss.h"
 #include "host/routing_matrix.h"
+#include "host/shared_prompts.h"
 #include "model/runtime.h"
 #include "numerics/exact_sum.h"
-#include "train/declared_prompts.h"
 #include "train/kept_rows.h"
 #include "train/loss_input_names.h"
 #include "train/value_loss.h"
@@ -179,23 +179,6 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
   return experts;
 }
 
-// The option share_prompts=backward: equal prompts within the request are groups.
-void declare_equal_prompts(const TrainingBatch& batch, std::vector<TrainSequence>& sequences) {
-  if (batch.forward_only) fail(ErrorCode::invalid_argument, "share_prompts is 'backward', and a forward has no backward; allowed is 'forward'");
-  bool has_prompt = false;
-  for (std::size_t d = 0; d < sequences.size(); ++d) {
-    if (sequences[d].targets_per_row > 1)
-      fail(ErrorCode::unsupported, "share_prompts is 'backward', and data[{}] has {} targets a row; allowed is one, or 'forward'", d,
-           sequences[d].targets_per_row);
-    has_prompt = has_prompt || unweighted_rows(sequences[d]) > 0;
-  }
-  if (!has_prompt)
-    fail(ErrorCode::invalid_argument,
-         "share_prompts is 'backward', and no datum has a prompt: rows in front whose loss_fn_inputs.weights (or mask) are 0; allowed is 'forward', or data "
-         "with prompts");
-  declare_prompts(sequences);
-}
-
 }  // namespace
 
 BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->facts().vocabulary, runtime.max_positions, runtime.model->facts().expert_shape()}; }
@@ -268,7 +251,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   }
   if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
   if (support.shares_backward) {
-    declare_equal_prompts(batch, out.sequences);
+    share_prompts(batch, out.loss, out.sequences);
     out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   }
   return out;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "host/batch_pieces.h"
 #include "host/loss_inputs.h"
@@ -62,6 +64,51 @@ TEST(SharedPrompts, TheGradientIsThatOfDeclaredPrompts) {
   AdamParameters adam;
   adam.learning_rate = 0.01;
   EXPECT_EQ(norm, fmt::format("{:a}", trainer.optim_step(adam).gradient_norm));
+}
+
+// Packages that train policies send no weights: their prompts have no advantages.
+TEST(SharedPrompts, PromptsAreRowsWithoutAdvantagesToo) {
+  const auto policy = [](bool weighted, const std::string& share, const std::string& loss = "importance_sampling") {
+    TrainingBatch batch = answers(kPrompts, share);
+    batch.loss.name = loss;
+    for (std::size_t d = 0; d < batch.data.size(); ++d) {
+      std::map<std::string, NamedTensor>& inputs = batch.data[d].inputs;
+      NamedTensor advantages = inputs["weights"], logprobs = advantages;
+      for (float& advantage : advantages.floats) advantage *= d == 3 ? 0.0f : 0.5f - static_cast<float>(d);  // one of none at all
+      std::fill(logprobs.floats.begin(), logprobs.floats.end(), -3.0f);
+      inputs["advantages"] = advantages;
+      inputs["logprobs"] = logprobs;
+      if (!weighted) inputs.erase("weights");
+    }
+    return batch;
+  };
+  std::set<std::string> norms;
+  TrainingBench bench;
+  const std::string session = bench.session();
+  std::int64_t number = 0;
+  for (const auto& [weighted, share] : {std::pair(true, "backward"), std::pair(false, "backward"), std::pair(false, "forward")}) {
+    const std::string model = bench.model(session, number++, 0);
+    const Outcome told = bench.result(bench.batch(model, 1, policy(weighted, share)));
+    EXPECT_FALSE(told.failed()) << told.message;
+    norms.insert(bench.result(bench.step(model, 2)).bytes);
+  }
+  EXPECT_EQ(norms.size(), 2u);  // those that share are equal
+  // Where such a row is a part of something it is no prompt.
+  const BatchLimits limits = batch_limits(*bench.base->opened.runtime);
+  EXPECT_NE(error_text([&] { prepare_batch(policy(false, "backward", "gspo"), limits); }).find("no datum has a prompt"), std::string::npos);
+  EXPECT_EQ(error_text([&] { prepare_batch(policy(true, "backward", "gspo"), limits); }), "accepted");
+}
+
+TEST(SharedPrompts, ATextOfWhichNothingIsTrainedIsNoPromptAlone) {
+  TrainingBench bench;
+  TrainingBatch batch = answers({1, 1, 1}, "backward");
+  batch.data[1] = batch.data[0];
+  for (std::size_t d = 0; d < 2; ++d) std::fill(batch.data[d].inputs["weights"].floats.begin(), batch.data[d].inputs["weights"].floats.end(), 0.0f);
+  const PreparedBatch prepared = prepare_batch(batch, batch_limits(*bench.base->opened.runtime));
+  EXPECT_EQ(prepared.sequences[0].shared_prefix, std::ssize(prepared.sequences[0].tokens) - 1);
+  EXPECT_EQ(prepared.sequences[2].shared_prefix, 0);
+  const Outcome told = bench.result(bench.batch(bench.model(bench.session(), 0, 4), 1, batch));
+  EXPECT_FALSE(told.failed()) << told.message;
 }
 
 TEST(SharedPrompts, InPiecesGroupsStayWhole) {

@@ -41,6 +41,22 @@ def test_prompts_of_a_request_are_shared_in_the_backward(training_server):
     assert fireworks_step(training_server, {"share_prompts": "backward"}) == (shared, other)
 
 
+def test_policies_need_no_weights(training_server):
+    """Data as recipes send them: prompts have no advantages, and no weights."""
+
+    def step(config, **more):
+        client = tinker.ServiceClient(base_url=training_server.url, api_key="tml-dummy").create_lora_training_client(base_model=BASE, rank=0).result()
+        data = []
+        for i, (text, weights) in enumerate(zip(TEXTS, WEIGHTS)):
+            made = {"target_tokens": torch.tensor(text[1:]), "logprobs": torch.tensor(weights) * -3, "advantages": torch.tensor(weights) * (1.0 - 0.7 * i), **{name: torch.tensor(weights) for name in more}}
+            data.append(types.Datum(model_input=types.ModelInput.from_ints(text[:-1]), loss_fn_inputs={name: types.TensorData.from_torch(values) for name, values in made.items()}))
+        client.forward_backward(data, "importance_sampling", config).result()
+        return client.optim_step(types.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm"]
+
+    shared = step({"share_prompts": "backward"})
+    assert shared == step({"share_prompts": "backward"}, weights=True) != step(None)
+
+
 @pytest.mark.parametrize("value, said", [("sideways", "share_prompts is 'sideways', allowed are forward, backward"), ("backwards", "did you mean 'backward'"), (1.0, "share_prompts is no text, allowed are forward, backward")])
 def test_other_values_are_refused(training_server, value, said):
     for step in (tinker_step, fireworks_step):

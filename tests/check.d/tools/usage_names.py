@@ -82,8 +82,8 @@ engine/step_runner.h: StepRunner& runner, const WeightSet& weights, Scheduler& s
 engine/step_wants.h: StepWants& wants, std::vector<PlannedSlice> plan
 engine/weight_turns.h: WeightTurns& turns, Any identity, std::vector<Sequence*> running, std::vector<Sequence*> waiting, Any plans
 fleet/channel_deployments.h:
-host/batch_pieces.h: std::vector<TrainSequence> sequences, std::size_t next, std::size_t end, std::int64_t tokens
 host/acknowledged_numbers.h: std::filesystem::path state
+host/batch_pieces.h: std::vector<TrainSequence> sequences, std::size_t next, std::size_t end, std::int64_t tokens
 host/checkpoint_weights.h: Request& request, CheckpointWeights& weights, std::string owner
 host/checkpoints.h: Checkpoints& checkpoints, std::string owner, void (*read)(const std::filesystem::path&)
 host/control_plane.h: ControlPlane& control, std::string owner, std::string base_model, Request& request
@@ -245,6 +245,7 @@ text/tokenizer/unicode_forms.h: std::string text
 train/kept_passes.h: std::int64_t bytes
 train/loss_metrics.h: LossOptions loss, std::vector<TrainSequence> data, ForwardBackwardResult result
 train/mtp_rank.h: Runtime& runtime, Any masters, TrainerOptions options, RankPlace place, std::shared_ptr<const WeightSet> weights, std::vector<TrainSequence> data, AdamParameters adam
+host/shared_prompts.h: TrainingBatch batch, LossOptions loss, std::vector<TrainSequence> sequences
 train/declared_prompts.h: std::vector<TrainSequence> batch
 train/mtp_trainer.h: Runtime& runtime, std::shared_ptr<const ModelReader> reader, const WeightSet& model_weights, std::vector<TrainSequence> data, AdamParameters adam
 train/optimizers/adam.h: AdamParameters adam, Backend& backend, Any master, Any m, Any v, Any next, Any gradient, Any norm
