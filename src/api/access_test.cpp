@@ -78,7 +78,7 @@ TEST(ApiKeysTest, FilesSayWhatAKeyIsAllowed) {
     return message_of([&] { keys.read_file(path); });
   };
   std::ofstream(path) << "ann " << kKey << "  weight=3 streams=8\t requests_per_minute=60\r\nbob sha256:" << sha256_hex("a-key-that-only-bob-has")
-                      << " tokens_per_minute=1000 class=rollouts\ncid a-key-that-only-cid-has\n";
+                      << " tokens_per_minute=1000 class=rollouts keep_forward=false\ncid a-key-that-only-cid-has\n";
   ApiKeys keys;
   keys.read_file(path);
   EXPECT_EQ(*keys.owner_of(kKey), "ann");
@@ -97,6 +97,11 @@ TEST(ApiKeysTest, FilesSayWhatAKeyIsAllowed) {
   EXPECT_NE(refused("class=training").find("class is 'training', allowed are live and rollouts"), std::string::npos);
   EXPECT_NE(refused("class=live class=rollouts").find("class is given twice"), std::string::npos);
   for (const char* fine : {"class=rollouts", "class=live weight=2"}) EXPECT_EQ(refused(fine), "accepted");
+  EXPECT_EQ(terms.at("ann").keep_forward, std::nullopt);
+  EXPECT_EQ(terms.at("bob").keep_forward, false);
+  EXPECT_EQ(refused("keep_forward=true"), "accepted");
+  EXPECT_NE(refused("keep_forward=yes").find("keep_forward is 'yes', allowed are true and false"), std::string::npos);
+  EXPECT_NE(refused("keep_forward=true keep_forward=true").find("keep_forward is given twice"), std::string::npos);
   // The rest of a key that holds a space.
   EXPECT_EQ(refused("rest-of-the-key").find("rest-of"), std::string::npos);
   EXPECT_NE(refused("rest-of-the-key").find("no setting, allowed are weight=N"), std::string::npos);

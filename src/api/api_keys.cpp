@@ -22,12 +22,17 @@ bool is_name(std::string_view name) {
 
 constexpr std::string_view kSpaces = " \t\r";
 
-constexpr std::string_view kClass = "class=";
+constexpr std::string_view kClass = "class=", kKeep = "keep_forward=";
 
 WorkClass class_named(std::string_view name) {
   for (const WorkClass work : {WorkClass::live, WorkClass::rollouts})
     if (name == work_class_name(work)) return work;
   fail(ErrorCode::invalid_argument, "class is '{}', allowed are live and rollouts", name.substr(0, 32));
+}
+
+bool keep_named(std::string_view name) {
+  if (name != "true" && name != "false") fail(ErrorCode::invalid_argument, "keep_forward is '{}', allowed are true and false", name.substr(0, 32));
+  return name == "true";
 }
 
 // The terms on a key's line: "weight=2 streams=8". An unknown word may be a part of a key, so the error does not repeat it.
@@ -37,6 +42,7 @@ KeyTerms terms_of(std::string_view text) {
     std::int64_t most, value = 0;
   };
   std::optional<WorkClass> work;
+  std::optional<bool> keep;
   Setting settings[] = {{"weight", 1000}, {"requests_per_minute", 1'000'000'000}, {"tokens_per_minute", 1'000'000'000'000}, {"streams", 1 << 20}};
   while (true) {
     text.remove_prefix(std::min(text.size(), text.find_first_not_of(kSpaces)));
@@ -49,11 +55,16 @@ KeyTerms terms_of(std::string_view text) {
       work = class_named(word.substr(kClass.size()));
       continue;
     }
+    if (word.starts_with(kKeep)) {
+      if (keep) fail(ErrorCode::invalid_argument, "keep_forward is given twice");
+      keep = keep_named(word.substr(kKeep.size()));
+      continue;
+    }
     const auto setting = std::find_if(std::begin(settings), std::end(settings), [&](const Setting& one) { return word.substr(0, equals) == one.name; });
     if (equals == std::string_view::npos || setting == std::end(settings))
       fail(ErrorCode::invalid_argument,
-           "what follows the key is no setting, allowed are weight=N, requests_per_minute=N, tokens_per_minute=N, streams=N and "
-           "class=rollouts");
+           "what follows the key is no setting, allowed are weight=N, requests_per_minute=N, tokens_per_minute=N, streams=N, class=rollouts, "
+           "and keep_forward=true or false");
     if (setting->value != 0) fail(ErrorCode::invalid_argument, "{} is given twice", setting->name);
     const auto [stop, error] = std::from_chars(word.data() + equals + 1, word.data() + word.size(), setting->value);
     if (error != std::errc() || stop != word.data() + word.size() || setting->value < 1 || setting->value > setting->most)
@@ -63,7 +74,8 @@ KeyTerms terms_of(std::string_view text) {
           .requests_per_minute = settings[1].value,
           .tokens_per_minute = settings[2].value,
           .streams = settings[3].value,
-          .work = work.value_or(WorkClass::live)};
+          .work = work.value_or(WorkClass::live),
+          .keep_forward = keep};
 }
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct KeyTerms {
   std::int64_t requests_per_minute = 0, tokens_per_minute = 0;
   std::int64_t streams = 0;          // sequences that are generated at the same time
   WorkClass work = WorkClass::live;  // of its requests to OpenAI's API: live or rollouts
+  std::optional<bool> keep_forward;  // whether what its requests compute is kept for training; none: as each route does (docs/kept-forwards.md)
 };
 
 class ApiKeys {
@@ -29,8 +31,8 @@ class ApiKeys {
   // Errors: invalid_argument (a name that is not 1 to 64 letters, digits, '-', '_', '.', '@'; a key that is not 16 to 256 printable
   // characters without spaces), already_exists (the name, the key). No message holds a key.
   void add(const std::string& name, std::string_view key, const KeyTerms& terms = {});
-  // Reads lines `NAME KEY` or `NAME sha256:HEX`, each with the key's terms behind it: `weight=2 requests_per_minute=60 class=rollouts`. Empty
-  // lines and those that begin with '#' are skipped. Errors as add, with the line's number; io; invalid_argument for a file without a key.
+  // Reads lines `NAME KEY` or `NAME sha256:HEX`, each with the key's terms behind it: `weight=2 class=rollouts keep_forward=true`. Empty lines
+  // and those that begin with '#' are skipped. Errors as add, with the line's number; io; invalid_argument for a file without a key.
   void read_file(const std::string& path);
 
   bool empty() const { return entries_.empty(); }

@@ -13,7 +13,8 @@ void add_serve_http_options(OptionTable& table, ServeHttpSettings& s) {
   table.integer("port", &s.http.port, 0, 65535, "N", "Port to listen on; 0: any free one, which is printed");
   table.input("api-key-file", &s.key_file, "FILE",
               "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`, behind that what it is allowed: weight=N, "
-              "requests_per_minute=N, tokens_per_minute=N, streams=N, class=rollouts; SIGHUP reads it again. LOCKSTEP_API_KEY holds one more");
+              "requests_per_minute=N, tokens_per_minute=N, streams=N, class=rollouts, keep_forward=true or false; SIGHUP reads it again. LOCKSTEP_API_KEY "
+              "holds one more");
   table.flag("insecure", &s.insecure, "Allow an address that other machines reach without an API key");
   table.input("tls-certificate", &s.http.tls_certificate, "FILE", "Certificate chain in PEM: https instead of http");
   table.input("tls-key", &s.http.tls_key, "FILE", "Its private key in PEM, without a passphrase");

@@ -21,12 +21,15 @@ ApiKeys read_keys(const std::string& file) {
 void Terms::set_streams(const ApiKeys& keys, GenerationService& service) {
   std::map<std::string, std::int64_t> streams;
   std::map<std::string, WorkClass> classes;
+  std::map<std::string, bool> keeping;
   for (const auto& [name, terms] : keys.terms()) {
     classes[name] = terms.work;
     if (terms.streams > 0) streams[name] = terms.streams;
+    if (terms.keep_forward) keeping[name] = *terms.keep_forward;
   }
   service.bounds().set_streams(std::move(streams));
   service.callers().set_classes(std::move(classes));
+  service.callers().set_keeping(std::move(keeping));
 }
 
 void Terms::set(const ApiKeys& keys) const {

@@ -19,7 +19,7 @@ struct Terms {
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Deployments> deployments;
   std::shared_ptr<RateLimits> rates;
-  // Sets the limits of open streams, which are counted for each model on its own.
+  // Sets the limits of open streams, which are counted for each model on its own, and what else a service does by key (serving/callers.h).
   static void set_streams(const ApiKeys& keys, GenerationService& service);
   void set(const ApiKeys& keys) const;
 };

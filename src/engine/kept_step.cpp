@@ -19,7 +19,7 @@ KeptStep::KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwar
       s.kept_text.reset();
       continue;
     }
-    const KeptForwards::Root root{weights.identity, s.adapter ? s.adapter->identity : 0};
+    const KeptForwards::Root root{weights.identity, s.adapter ? s.adapter->identity : 0, s.prefix_owner};
     if (!s.kept_text || s.kept_text->root() != root) s.kept_text = std::make_unique<KeptText>(forwards, root);
     for (const KeptText::Place& place : s.kept_text->places(s.tokens, p.begin, p.begin + p.count))
       copies_.push_back({place.page, first + place.from, place.first, place.count});

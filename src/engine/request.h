@@ -46,13 +46,14 @@ struct Request {
   // text is said again as it was sampled. Refused at temperature 0 and with a constraint.
   std::vector<std::int32_t> given = {};
 
-  // Stores the outputs of its layers for a trainer of the same weights (EngineOptions::kept_forwards). No bit depends on it.
+  // Stores the outputs of its layers for a trainer of the same weights and owner (EngineOptions::kept_forwards, prefix_owner). No bit depends on it.
   bool keep_forward = false;
 
   // Only with max_tokens 0 and without prompt_logprobs. A mean does not use cached pages, since the hidden states of their positions are not stored.
   Pooling pooling = Pooling::none;
 
-  // Cached pages are shared among requests of one owner only, so that a count of cached tokens reveals nothing about other owners' prompts.
+  // Cached pages are shared among requests of one owner only, so that a count of cached tokens reveals nothing about other owners' prompts; kept forwards
+  // are the owner's alone, too.
   std::uint64_t prefix_owner = 0;
   // The account whose share of batch places, pages and rows it uses (engine/fair_order.h). Null: one account for all such requests.
   std::shared_ptr<ShareAccount> account = nullptr;

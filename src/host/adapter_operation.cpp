@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-void ModelOperations::take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images) {
+void ModelOperations::take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images,
+                                   const std::string& digest) {
   ModelSettings settings = model.settings();
   const AdapterSettings& taken = layout.settings();
   if (taken.rank != settings.rank)
@@ -33,7 +34,7 @@ void ModelOperations::take_adapter(const OnExecutor& on, HostedModel& model, con
   begin.first_moments.resize(begin.masters.size());
   begin.second_moments.resize(begin.masters.size());
   tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) { restore_model(on, fresh, std::move(begin), commons_.runtime().profile, false); });
-  take_up(model, settings, 0);
+  take_up(model, settings, 0, digest);
 }
 
 std::string ModelOperations::load_adapter(const std::string& owner, const std::string& id, std::int64_t sequence, const std::string& from,
@@ -47,14 +48,15 @@ std::string ModelOperations::load_adapter(const std::string& owner, const std::s
            kTrainingAccount);
     if (from.starts_with("accounts/")) {
       const LoadedAdapter loaded = load_adapter_folder(to_.control.adapter_folder(owner, from), commons_.base_manifest());
-      take_adapter(on, model, *loaded.layout, loaded.images);
+      const std::optional<PromotedModel> promoted = to_.control.models.find(owner, from);
+      take_adapter(on, model, *loaded.layout, loaded.images, promoted ? promoted->profile : std::string());
     } else {
       const CheckpointRecord record = to_.checkpoints.find(owner, from, "sampler_weights", model.id);
       commons_.refuse_critic(record.settings.base_model, "whose adapter is no policy's; load_state takes it into another critic");
       if (record.settings.rank == 0) fail(ErrorCode::invalid_argument, "the checkpoint {} is no adapter's", record.path());
       to_.files.check_profile_of(record);
       const auto layout = adapter_layout(*commons_.base, record.settings);
-      take_adapter(on, model, *layout, to_.files.read(on, record, layout->manifest()).masters);
+      take_adapter(on, model, *layout, to_.files.read(on, record, layout->manifest()).masters, record.profile);
     }
     return NumberedOperation::Worked{.result = encode(model.record())};
   };

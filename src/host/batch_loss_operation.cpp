@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/give_way.h"
 #include "host/batch_loss.h"
+#include "host/batch_pieces.h"
 #include "host/model_operations.h"
 #include "train/forward_pass.h"
 #include "train/kept_passes.h"

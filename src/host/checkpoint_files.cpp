@@ -139,7 +139,7 @@ std::vector<fs::path> CheckpointFiles::write(const OnExecutor& on, CheckpointRec
     write_merged(record, trained.master_images(), precision);
     record.settings.rank = 0;
   } else {
-    write_trained_model(on, folder, trained, commons_.runtime().profile, record.optimizer);
+    write_trained_model(on, folder, trained, record.profile, record.optimizer);
   }
   std::vector<fs::path> others;
   for (const auto& entry : fs::directory_iterator(folder, error))

@@ -32,6 +32,10 @@ void CheckpointWeights::keep(const CheckpointRecord& saved, const SamplerWeights
   });
 }
 
+void CheckpointWeights::keep(const OnExecutor& on, const CheckpointRecord& saved, const SamplerWeights& weights) {
+  cache_.put(on, key_of(saved), weights, saved.model);
+}
+
 SamplerWeights CheckpointWeights::of_promoted(const PromotedModel& model) {
   return cache_.get(fmt::format("{} {} {}", model.owner, model.name, model.created), [&](const OnExecutor& on) {
     Runtime& runtime = commons_.runtime();

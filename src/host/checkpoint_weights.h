@@ -16,6 +16,7 @@ class CheckpointWeights {
   SamplerWeights of_record(const std::string& owner, const CheckpointRecord& from);
   // Of a checkpoint that is a snapshot and was just saved: whoever samples it next need not read the store. Of a model the newest alone is kept.
   void keep(const CheckpointRecord& saved, const SamplerWeights& weights);
+  void keep(const OnExecutor& on, const CheckpointRecord& saved, const SamplerWeights& weights);
   SamplerWeights of_promoted(const PromotedModel& model);
   bool drop_oldest(const OnExecutor& on) { return cache_.drop_oldest(on); }
   void clear(const OnExecutor& on) { cache_.clear(on); }

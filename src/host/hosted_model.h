@@ -38,6 +38,7 @@ struct ModelWork {
   std::unique_ptr<TrainedModel> trained;                     // null: not made yet, or moved to disk
   std::vector<std::shared_ptr<BatchOperation>> early;        // of `waiting`: they have run early, or begun to
   std::int64_t gradient_tokens = 0, gradient_sequences = 0;  // of gradients that no step has used
+  bool gradient_declares = false;                            // some of them are of declared prefixes
   TurnSize turn;                                             // how batches are cut into turns
   MemoryLedger::Claim room, gradient_room;                   // for the trained model; for gradients that no step has used
   std::int64_t most_rows = 0;                                // largest turn since it is in memory

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <span>
+#include <string_view>
 
 #include "base/error.h"
 #include "host/batch_loss.h"
 #include "host/routing_matrix.h"
+#include "host/shared_prompts.h"
 #include "model/runtime.h"
 #include "numerics/exact_sum.h"
 #include "train/kept_rows.h"
@@ -42,11 +45,23 @@ std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where
   return values;
 }
 
-// What log-probabilities are of: options of a batch beside those of its loss.
+// What log-probabilities are of, and how they are computed: options of a batch beside those of its loss.
 struct Support {
   bool sampled = false;  // of the tokens that sampling kept: a datum may have kept_tokens
   float temperature = 1;
+  bool shares_backward = false;  // equal prompts are one sequence in the backward too
 };
+constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", "share_prompts"};
+
+// Forward is what is done anyway: rows of equal beginnings are computed once there.
+bool shares_backward(const LossValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  const std::vector<std::string> names{"forward", "backward"};
+  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
+    fail(ErrorCode::invalid_argument, "share_prompts is {}, allowed are {}{}", text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
+         text ? did_you_mean(*text, names) : "");
+  return *text == "backward";
+}
 
 Support support_of(const LossRequest& wanted) {
   Support support;
@@ -59,6 +74,7 @@ Support support_of(const LossRequest& wanted) {
              fmt::join(names, ", "), text ? did_you_mean(*text, names) : "");
       support.sampled = *text == "sampling_support";
     }
+    if (name == "share_prompts") support.shares_backward = shares_backward(value);
     if (name == "temperature") {
       const auto* number = std::get_if<double>(&value);
       if (!number || !(*number >= 1e-6 && *number <= 100))
@@ -126,7 +142,7 @@ LossOptions loss_options(const LossRequest& wanted) {
     config = {{"ratio_log_cap", 20.0}};
   }
   for (const auto& [name, value] : wanted.config) {
-    if (name == "target_logprob_support" || name == "temperature") continue;  // support_of
+    if (std::find(std::begin(kSupportOptions), std::end(kSupportOptions), name) != std::end(kSupportOptions)) continue;  // support_of
     std::erase_if(config, [&name = name](const auto& one) { return one.first == name; });
     config.emplace_back(name, value);
   }
@@ -234,17 +250,11 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     out.shapes.push_back(targets.shape);
   }
   if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
-  return out;
-}
-
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
-  std::size_t end = begin;
-  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
-    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
-    if (end > begin && taken + more > tokens) break;
-    taken += more;
+  if (support.shares_backward) {
+    share_prompts(batch, out.loss, out.sequences);
+    out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   }
-  return end;
+  return out;
 }
 
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result) {

@@ -20,13 +20,11 @@ struct PreparedBatch {
   LossOptions loss;
   bool elementwise_loss = false;  // the result has the loss of each target
   bool values = false;            // BatchLimits::values
+  bool declares = false;          // some sequences declare a shared prefix (train/data.h): the option share_prompts
 };
 
 // Errors invalid_argument and unsupported name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the unknown loss and those that exist.
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits);
-
-// The end of the next piece of a batch from `begin` on: about as many tokens as a turn allows, one sequence at least.
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens);
 
 // The client's output. `begin`: the first sequence of the result in `batch`.
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/training_checkpoint.h"
+#include "host/batch_pieces.h"
 #include "tensor/memory_pool.h"
 
 namespace lockstep {
@@ -168,11 +169,12 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
     const std::int64_t rows = memory_rows(first, last);
     const std::int64_t bytes = (gradient ? memory.turn : memory.forward).bytes(rows) +
                                kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary) * commons_.base->options.ranks.size();
-    const bool cut = end - begin > 1;
+    const std::size_t half = half_piece(all, begin, end);
+    const bool cut = half < end;
     const Books& books = books_.at(on);
     const std::int64_t beyond = books.turn_used + bytes - turn_reserve_.bytes() - books.turn_extra.bytes();
     if (cut && rows > commons_.options.tokens_a_step && beyond > commons_.base->ledger->free()) {  // smaller turns before others make room
-      end = begin + (end - begin) / 2;
+      end = half;
       continue;
     }
     try {
@@ -187,7 +189,7 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
       return room;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::resource_exhausted || !cut) throw;
-      end = begin + (end - begin) / 2;
+      end = half;
     }
   }
 }

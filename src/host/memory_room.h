@@ -51,7 +51,7 @@ class MemoryRoom {
   MemoryLedger::Claim of_model(const OnExecutor& on, const HostedModel& model, const ModelSettings& settings);
   TurnRoom turn(const OnExecutor& on, const HostedModel* model, std::int64_t bytes, const std::string& what);
   TurnRoom reading(const OnExecutor& on, const ModelSettings& settings, const std::string& what);
-  // For the turn of a piece. Reduces the piece to as many sequences as fit; the error is for a single one.
+  // For the turn of a piece. Reduces the piece to as many sequences as fit, in whole declared groups; the error is for a single one.
   TurnRoom piece(const OnExecutor& on, HostedModel& model, const std::vector<TrainSequence>& all, std::size_t begin, std::size_t& end, bool gradient);
   // For all images at once; on another thread than the executor's, which waits for the room.
   MemoryLedger::Claim writing(const ModelSettings& settings, const std::string& what);

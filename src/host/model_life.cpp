@@ -93,7 +93,7 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
   if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
   MemoryLedger::Claim room = to_.memory.of_model(on, model, settings);
   const TurnRoom reading = from || promoted ? to_.memory.reading(on, settings, fmt::format("reading the weights of model '{}'", model.id)) : TurnRoom();
-  to_.resting.settle(on, model, to_.resting.make(on, settings), std::move(room));
+  to_.resting.settle(on, model, to_.resting.make(on, model.owner, settings), std::move(room));
   TrainedModel& trained = *model.work.at(on).trained;
   if (from) {
     if (wanted.with_optimizer && !from->optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from->path());
@@ -106,12 +106,16 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
     begin.second_moments.resize(begin.masters.size());
     restore_model(on, trained, std::move(begin), commons_.runtime().profile, false);
   }
+  std::string digest;
+  if (from) digest = from->profile;
+  else if (promoted) digest = promoted->profile;
   ModelRecord record;
   {
     const auto state = model.state.lock();
     state->record.settings = settings;
     state->record.steps = trained.steps();
     state->record.changed = from.has_value() || promoted.has_value();
+    state->record.declares = says_declared(digest, commons_.runtime().profile);
     record = state->record;
   }
   to_.models.store(record);

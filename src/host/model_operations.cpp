@@ -56,6 +56,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
     TrainedModel& trained = tools_.resting.trained(on, model);
     const ModelWork& work = model.work.at(on);
     const std::int64_t tokens = work.gradient_tokens, sequences = work.gradient_sequences;
+    const bool declares = work.gradient_declares;
     if (const std::int64_t count = wanted.divisor == GradientDivisor::loss_tokens ? tokens : sequences; wanted.divisor != GradientDivisor::none && count > 0)
       a.gradient_scale = 1.0 / static_cast<double>(count);
     a.group_norms = wanted.norms == GradientNorms::detailed;
@@ -76,6 +77,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       const auto state = model.state.lock();
       state->record.steps = trained.steps();
       state->record.changed = true;
+      state->record.declares = state->record.declares || declares;
       record = state->record;
     }
     to_.models.store(record);
@@ -118,7 +120,7 @@ ModelOperations::BegunCheckpoint ModelOperations::begin_checkpoint(const OnExecu
   record.user_metadata = ClientJson(wanted.user_metadata);
   record.session = model.session;
   record.type = wanted.type;
-  record.profile = commons_.runtime().profile.digest();
+  record.profile = commons_.runtime().profile.training_digest(model.record().declares);
   record.created = unix_now();
   if (wanted.ttl_seconds) record.expires = record.created + *wanted.ttl_seconds;
   if (to_.checkpoints.contains(record.path()) && !wanted.overwrite)
@@ -151,7 +153,15 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   to_.checkpoints.put(record);
   std::error_code ignored;
   for (const std::filesystem::path& other : others) std::filesystem::remove_all(other, ignored);
+  if (record.kind == "sampler_weights" && !merged) share_weights(on, trained, record);
   return record;
+}
+
+// The files hold the same bits under another identity (KeptForwards::Root). Without room for them they are read from there as ever.
+void ModelOperations::share_weights(const OnExecutor& on, TrainedModel& trained, const CheckpointRecord& saved) {
+  if (!commons_.base->options.kept_forwards) return;
+  std::optional<MemoryLedger::Claim> room = commons_.base->ledger->try_claim("samplers", saved.owner, tools_.memory.figures(on, saved.settings).weights);
+  if (room) to_.weights.keep(on, saved, tools_.memory.hold(trained.sampler_weights(), std::move(*room)));
 }
 
 // The weights are held, and no later step changes them, so training goes on meanwhile.
@@ -224,7 +234,7 @@ std::string ModelOperations::save_sampler(const std::string& owner, const std::s
   return to_.lanes.submit(owner, id, sequence, SentOperation("save_weights_for_sampler").add(inflight), save);
 }
 
-ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps) {
+ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps, const std::string& digest) {
   ModelRecord record;
   {
     const auto state = model.state.lock();
@@ -232,6 +242,7 @@ ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& se
     state->record.settings = settings;
     state->record.steps = steps;
     state->record.changed = true;
+    state->record.declares = says_declared(digest, commons_.runtime().profile);
     record = state->record;
   }
   to_.models.store(record);
@@ -257,7 +268,7 @@ std::string ModelOperations::load(const std::string& owner, const std::string& i
     tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) {
       restore_model(on, fresh, to_.files.read(on, from, fresh.manifest()), commons_.runtime().profile, optimizer);
     });
-    return NumberedOperation::Worked{.result = encode(take_up(model, settings, model.work.at(on).trained->steps()))};
+    return NumberedOperation::Worked{.result = encode(take_up(model, settings, model.work.at(on).trained->steps(), from.profile))};
   };
   return to_.lanes.submit(owner, id, sequence, SentOperation("load").add(path).add(optimizer), load, /*heals=*/true);
 }

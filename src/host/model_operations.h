@@ -55,11 +55,14 @@ class ModelOperations {
   BegunCheckpoint begin_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
   void tell_ranks(const OnExecutor& on, const ModelSettings& settings, const TrainedModel& trained);
   CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
+  // Where forwards are kept, samples of a checkpoint that was just written are made under the trainer's own weights, so that it finds what they keep.
+  void share_weights(const OnExecutor& on, TrainedModel& trained, const CheckpointRecord& saved);
   // The request's result comes when the store has the snapshot.
   void save_snapshot(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted, const std::string& request, const Encode<CheckpointRecord>& encode);
-  void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
+  // `digest`: the training digest that its weights are under; empty: not known.
+  void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images, const std::string& digest);
   // The model has new weights, and is no longer lost. Its record is in the store when this returns.
-  ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps);
+  ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps, const std::string& digest);
 
   const OperationTools& tools_;
   TrainingCommons& commons_;

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-std::int64_t write_trained_model(const OnExecutor&, const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer) {
-  TrainingCheckpoint rest{.step = model.steps(), .profile_digest = profile.digest()};
+std::int64_t write_trained_model(const OnExecutor&, const std::filesystem::path& folder, TrainedModel& model, const std::string& digest, bool optimizer) {
+  TrainingCheckpoint rest{.step = model.steps(), .profile_digest = digest};
   const StateSource source{[&](StatePart part, std::size_t i) { return (optimizer || part == StatePart::master) && model.has_state(part, i); },
                            [&](StatePart part, std::size_t i) { return model.state_image(part, i); }};
   save_checkpoint(folder, model.manifest(), rest, source, {.keep_last = 1});
@@ -14,10 +14,12 @@ std::int64_t write_trained_model(const OnExecutor&, const std::filesystem::path&
 }
 
 void check_profile(const std::string& digest, const std::string& what, const Profile& profile) {
-  if (digest != profile.digest())
+  if (digest != profile.digest() && !says_declared(digest, profile))
     fail(ErrorCode::invalid_argument, "{} was written under profile digest {}, this server's is {} ('{}'); serve it under the same --profile and --frozen-base",
          what, digest, profile.digest(), profile.name);
 }
+
+bool says_declared(const std::string& digest, const Profile& profile) { return digest == profile.training_digest(true); }
 
 void restore_model(const OnExecutor&, TrainedModel& model, TrainingCheckpoint&& checkpoint, const Profile& profile, bool optimizer) {
   check_profile(checkpoint.profile_digest, "the checkpoint", profile);

@@ -57,10 +57,11 @@ void OpenGradients::check_complete(const OnExecutor& on, HostedModel& model) {
        model.id);
 }
 
-void OpenGradients::count(const OnExecutor& on, HostedModel& model, const ForwardBackwardResult& result) {
+void OpenGradients::count(const OnExecutor& on, HostedModel& model, const ForwardBackwardResult& result, bool declares) {
   ModelWork& work = model.work.at(on);
   work.gradient_tokens += result.gradient_tokens;
   work.gradient_sequences += result.gradient_sequences;
+  work.gradient_declares = work.gradient_declares || declares;
 }
 
 void OpenGradients::undo_early(const OnExecutor& on, HostedModel& model) {
@@ -90,6 +91,7 @@ void OpenGradients::drop(const OnExecutor& on, HostedModel& model) {
 void OpenGradients::forget(const OnExecutor& on, HostedModel& model) {
   ModelWork& work = model.work.at(on);
   work.gradient_tokens = work.gradient_sequences = 0;
+  work.gradient_declares = false;
   work.gradient_room.release();
   work.waiting_bytes = 0;
   waiting_.drop(model.id);

@@ -16,7 +16,8 @@ class OpenGradients {
   // memory at any time. Errors resource_exhausted.
   void admit(const OnExecutor& on, HostedModel& model, std::size_t piece, const std::vector<TrainSequence>& all);
   void mark(const OnExecutor& on, HostedModel& model);  // the model has gradients that count
-  void count(const OnExecutor& on, HostedModel& model, const ForwardBackwardResult& result);
+  // `declares`: of data with declared shared prefixes (train/data.h), which the training digest of weights that they move says.
+  void count(const OnExecutor& on, HostedModel& model, const ForwardBackwardResult& result, bool declares = false);
   // Undoes all batches that ran early.
   void undo_early(const OnExecutor& on, HostedModel& model);
   // Called before a gradient counts: early ones must not be mixed with it.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "host/batch_pieces.h"
 
 namespace lockstep {
 namespace {
@@ -111,7 +112,7 @@ bool BatchOperation::leave_early(const OnExecutor& on) {
 void BatchOperation::tell(const OnExecutor& on) {
   TrainingCommons& commons = tools_.commons;
   if (leave_early(on) && !forward()) tools_.gradients.mark(on, *model_);
-  if (!forward()) tools_.gradients.count(on, *model_, result_);
+  if (!forward()) tools_.gradients.count(on, *model_, result_, prepared_->declares);
   commons.statistics.computed(prepared_->sequences, forward());
   if (commons.options.count_tokens) commons.options.count_tokens(model_->owner, tokens_of(prepared_->sequences));
   Outcome result = std::move(*held_);
@@ -194,7 +195,7 @@ TrainingQueue::Step::Offer BatchOperation::offer(const OnExecutor& on) {
   if (!may_compute(on) || !model_->lost().empty() || !model_->work.at(on).trained) return {};
   try {
     TrainedModel& trained = prepare(on);
-    if (evaluates()) return {};
+    if (evaluates() || prepared_->declares) return {};
     return {trained.shared_pass(forward()), piece_tokens()};
   } catch (const std::exception&) {
     return {};  // run() says what is wrong

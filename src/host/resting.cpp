@@ -18,7 +18,7 @@ TrainedModel& Resting::trained(const OnExecutor& on, HostedModel& model) {
   MemoryLedger::Claim room = memory_.of_model(on, model, settings), gradients;
   if (work.waiting_bytes > 0) gradients = memory_.claim(on, "gradients", model.owner, work.waiting_bytes, fmt::format("the gradient of model '{}'", model.id));
   const TurnRoom reading = memory_.reading(on, settings, fmt::format("reading model '{}' from disk", model.id));
-  auto fresh = make(on, settings);  // the model's only when it is what it was
+  auto fresh = make(on, model.owner, settings);  // the model's only when it is what it was
   if (record.steps > 0 || std::filesystem::exists(models_.folder(model))) {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(models_.folder(model), fresh->manifest());
     if (!loaded) fail(ErrorCode::corrupt_file, "model '{}' is not on disk any more; load_state of a checkpoint goes on from there", model.id);
@@ -31,7 +31,7 @@ TrainedModel& Resting::trained(const OnExecutor& on, HostedModel& model) {
   return *work.trained;
 }
 
-std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const ModelSettings& settings) {
+std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const std::string& owner, const ModelSettings& settings) {
   TrainingBase& base = commons_.base_of(on, settings);
   if ((settings.rank > 0 || settings.base_only) && !base.frozen) {  // the first one over these weights
     const bool critics = &base != commons_.base.get();
@@ -41,7 +41,9 @@ std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const ModelSet
     memory_.hold_base(on, settings, (critics ? base.opened.own_weight_bytes() : 0) + memory_.figures(on, settings).base, what);
     if (!base.weights) base.weights = base.opened.weight_set();
   }
-  return make_trained_model(base, settings);
+  TrainedSettings own = settings;
+  if (base.options.kept_forwards) own.kept_owner = commons_.generation->callers().prefix_owner(owner);  // of what its own samples kept
+  return make_trained_model(base, own);
 }
 
 void Resting::settle(const OnExecutor& on, HostedModel& model, std::unique_ptr<TrainedModel> trained, MemoryLedger::Claim room) {
@@ -73,7 +75,7 @@ void Resting::replace(const OnExecutor& on, HostedModel& model, const ModelSetti
     rest(on, model);
     make_room();
   }
-  auto fresh = make(on, settings);
+  auto fresh = make(on, model.owner, settings);
   fill(*fresh);
   let_go(on, model);
   {
@@ -93,7 +95,7 @@ void Resting::write_down(const OnExecutor& on, HostedModel& model) {
   }
   const std::filesystem::path folder = models_.folder(model);
   std::filesystem::create_directories(folder);
-  write_trained_model(on, folder, *work.trained, commons_.runtime().profile, true);
+  write_trained_model(on, folder, *work.trained, commons_.runtime().profile.training_digest(model.record().declares), true);
   ModelRecord record;
   {
     const auto state = model.state.lock();

@@ -21,8 +21,8 @@ class Resting {
 
   // Errors: resource_exhausted, corrupt_file, io.
   TrainedModel& trained(const OnExecutor& on, HostedModel& model);
-  // Makes a model with these settings. Errors: those of make_trained_model and TrainingCommons::base_of, resource_exhausted.
-  std::unique_ptr<TrainedModel> make(const OnExecutor& on, const ModelSettings& settings);
+  // Makes a model of `owner` with these settings. Errors: those of make_trained_model and TrainingCommons::base_of, resource_exhausted.
+  std::unique_ptr<TrainedModel> make(const OnExecutor& on, const std::string& owner, const ModelSettings& settings);
   // Takes over a model that was just made, with its claim.
   void settle(const OnExecutor& on, HostedModel& model, std::unique_ptr<TrainedModel> trained, MemoryLedger::Claim room);
   // Replaces it by a new one that `fill` fills; if that fails, the old one stays.

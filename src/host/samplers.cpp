@@ -140,8 +140,9 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
     return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
                            [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
   };
-  // Of a snapshot all samplers share them, since reading it may pass over many deltas.
-  const bool shared = from && !from->snapshot.empty();
+  // Of a snapshot all samplers share them, since reading it may pass over many deltas; where forwards are kept, of any checkpoint, since they may be the
+  // trainer's own (ModelOperations::share_weights).
+  const bool shared = from && (!from->snapshot.empty() || commons_.base->options.kept_forwards);
   const SamplerWeights read = shared ? saved_.of_record(owner, *from) : run_on(*commons_.base->executor, WorkClass::training, read_files).get();
   {
     const auto state = state_.lock();

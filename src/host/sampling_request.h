@@ -27,6 +27,7 @@ struct SamplingRequest {
   // For every prompt position after the first: tokens to score, [n - 1, prompt_targets_per_row], -1: none; how many tokens to draw.
   std::vector<std::int32_t> prompt_targets;
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
+  std::optional<bool> keep_forward;  // whether what it computes is kept for training; none: as its key says, else it is (serving/kept_requests.h)
   bool scores_prompt() const { return prompt_logprobs || topk_prompt_logprobs > 0 || prompt_targets_per_row > 0 || prompt_draws > 0; }
 
   static constexpr std::int64_t kMaxPromptTargets = Request::kMaxPromptTargets;  // a row

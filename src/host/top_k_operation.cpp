@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "host/batch_pieces.h"
 #include "host/model_operations.h"
 
 namespace lockstep {

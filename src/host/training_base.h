@@ -20,8 +20,8 @@ namespace lockstep {
 inline constexpr std::string_view kCriticSuffix = ":value";
 
 struct TrainingBase : TrainedBase {
-  // Most clients send one gradient a step. TrainerOptions::kept is shared by all models.
-  TrainingBase() { options = {.accumulate = true, .mostly_one_call = true, .share_prefixes = true}; }
+  // Most clients send one gradient a step, and may declare their prompts (host/loss_inputs.h). TrainerOptions::kept is shared by all models.
+  TrainingBase() { options = {.accumulate = true, .mostly_one_call = true, .share_prefixes = true, .declared_prefixes = true}; }
 
   std::string name;                  // in answers
   std::vector<std::string> names;    // its own and aliases; clients may use them, and see them in lists

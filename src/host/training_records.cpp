@@ -79,12 +79,22 @@ TrainingJson to_json(const ModelRecord& r) {
           {"next_sequence", r.next_sequence},
           {"steps", r.steps},
           {"open_gradients", r.open_gradients},
-          {"changed", r.changed}};
+          {"changed", r.changed},
+          {"declares", r.declares}};
 }
 ModelRecord model_record(const TrainingJson& j) {
-  return {j.at("id"),      j.at("session"), j.at("owner"),         j.at("number"), model_settings_of(j.at("settings")),
-          j.at("created"), j.at("used"),    j.at("next_sequence"), j.at("steps"),  j.at("open_gradients"),
-          j.at("changed")};
+  return {j.at("id"),
+          j.at("session"),
+          j.at("owner"),
+          j.at("number"),
+          model_settings_of(j.at("settings")),
+          j.at("created"),
+          j.at("used"),
+          j.at("next_sequence"),
+          j.at("steps"),
+          j.at("open_gradients"),
+          j.at("changed"),
+          j.value("declares", false)};
 }
 
 std::string CheckpointRecord::reference() const { return run().empty() ? name : fmt::format("{}/{}/{}", kTrainingAccount, run(), name); }

@@ -39,6 +39,7 @@ struct ModelRecord {
   std::int64_t steps = 0;          // optimizer steps done
   bool open_gradients = false;     // gradients that no step has used
   bool changed = false;            // since its state was written to disk
+  bool declares = false;           // its weights were trained with declared prefixes: another training digest (Profile::training_digest)
 };
 
 struct CheckpointRecord {

@@ -7,6 +7,7 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "serving/completion.h"
+#include "serving/kept_requests.h"
 #include "serving/on_executor.h"
 
 namespace lockstep {
@@ -62,13 +63,15 @@ SamplingResult result_of_samples(SampleRun& run, const SamplingRequest& wanted) 
 }
 
 // What only this wire asks for; the rest is the order's to check.
-void check_sample(const SamplingRequest& wanted) {
+void check_sample(const GenerationService& generation, const std::string& owner, const SamplingRequest& wanted) {
   const auto within = [](const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
     if (value < low || value > high) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
   };
   within("topk_prompt_logprobs", wanted.topk_prompt_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("topk_sample_logprobs", wanted.topk_sample_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("prompt_alt_tokens_k", wanted.prompt_draws, 0, Request::kMaxPromptDraws);
+  if (wanted.keep_forward.value_or(false))
+    if (const std::string why = why_not_kept(generation, owner); !why.empty()) fail(ErrorCode::unsupported, "keep_forward is true, and {}", why);
   if (wanted.max_tokens) within("sampling_params.max_tokens", *wanted.max_tokens, 1, std::numeric_limits<std::int32_t>::max());
   if (!wanted.prompt_logprobs_last_n) return;
   if (!wanted.prompt_logprobs) fail(ErrorCode::invalid_argument, "prompt_logprobs_last_n is given without prompt_logprobs");
@@ -90,7 +93,6 @@ CompletionOrder order_of(const SamplingRequest& wanted) {
           .model_ends = !wanted.stop_tokens && !wanted.stop_texts,
           .stops = wanted.stop_texts.value_or(std::vector<std::string>{}),
           .prompt_logprobs = wanted.scores_prompt(),
-          .keep_forward = true,  // whoever samples here trains
           .prompt_targets = wanted.prompt_targets,
           .prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row),
           .prompt_draws = static_cast<std::int32_t>(wanted.prompt_draws),
@@ -140,12 +142,13 @@ std::string TrainingSampling::sample(const std::string& owner, const std::string
 
 void TrainingSampling::begin(const std::string& owner, const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted,
                              Encode<SamplingResult> encode) {
-  check_sample(wanted);
+  check_sample(*commons_.generation, owner, wanted);
   CompletionOrder order = order_of(wanted);
   order.weights = weights.weights;
   order.adapter = weights.adapter;
   order.prefix_owner = commons_.generation->callers().prefix_owner(owner);
   order.account = commons_.generation->callers().account(owner, WorkClass::rollouts);
+  order.keep_forward = keeps_forward(*commons_.generation, owner, wanted.keep_forward, true);  // whoever samples here trains
   const auto run = std::make_shared<OfExecutor<SampleRun>>();
   {
     const auto under_way = under_way_.lock();

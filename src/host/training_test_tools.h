@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "host/training_service.h"
 #include "model/value_head.h"
+#include "serving/keep_forward.h"
 
 namespace lockstep {
 
@@ -56,7 +57,7 @@ struct TrainingBench {
   std::shared_ptr<TrainingService> service;
 
   explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}, const ClassShares& shares = {},
-                         const RankLayout& ranks = {}) {
+                         const RankLayout& ranks = {}, const KeepForwardSettings& keep = {}) {
     base->opened.model = make_model(Json::parse(kTrainingModel));
     base->opened.initial = [model = base->opened.model] { return initial_weights(model->manifest(), 3, 0.1); };
     base->opened.runtime = std::make_shared<Runtime>(backend, base->opened.model, profile_by_name("cpu-bf16w"), 128);
@@ -74,6 +75,7 @@ struct TrainingBench {
     };
     ServingOptions serving;
     serving.engine.ranks = ranks;
+    serving.engine.kept_forwards = base->options.kept_forwards = kept_forwards_of(keep, *base->opened.runtime, serving.engine.page_size);
     generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, serving);
     options.state = folder;
     service = std::make_shared<TrainingService>(base, generation, options);

@@ -2,7 +2,7 @@
 // instead of computing them (model/row_values.h): an engine stores what it samples, and a trainer of those weights trains on it. docs/kept-forwards.md.
 //   auto kept = std::make_shared<KeptForwards>(runtime, RowValues::segments, KeptForwards::Settings{.most_bytes = bytes});
 //   EngineOptions{.kept_forwards = kept}; TrainerOptions{.kept_forwards = kept};
-// It is a prefix tree of pages for each pair of weights and adapter. A page stands for up to page_positions tokens of a text and may hold their rows; a
+// It is a prefix tree of pages for each owner, weights and adapter. A page stands for up to page_positions tokens of a text and may hold their rows; a
 // page without rows only leads to others. At most `most_bytes` are held: the page used longest ago is dropped first, except pages that are being read
 // and pages behind which others have rows. One runtime; one thread at a time (the executor's); statistics() on any.
 #pragma once
@@ -37,9 +37,10 @@ class KeptForwards {
   KeptForwards(const KeptForwards&) = delete;
   KeptForwards& operator=(const KeptForwards&) = delete;
 
-  // Which weights the forwards used: WeightSet::identity and AdapterWeights::identity (0: no adapter).
+  // Which weights the forwards used, WeightSet::identity and AdapterWeights::identity (0: no adapter), and whose they are: Request::prefix_owner, since rows
+  // that one owner kept are nobody else's to find.
   struct Root {
-    std::uint64_t weights = 0, adapter = 0;
+    std::uint64_t weights = 0, adapter = 0, owner = 0;
     auto operator<=>(const Root&) const = default;
   };
   using Rows = PageRows;

@@ -99,6 +99,7 @@ TEST(KeptText, IsFoundHoweverItsRowsCame) {
     EXPECT_FALSE(bench.found(other, 0, 15));
     EXPECT_FALSE(bench.found(tokens, 0, 14, {8, 0}));
     EXPECT_FALSE(bench.found(tokens, 0, 14, {7, 1}));
+    EXPECT_FALSE(bench.found(tokens, 0, 14, {7, 0, 5}));  // another owner's
     EXPECT_EQ(bench.kept->statistics().bytes, 4 * KeptBench::kPageBytes);
   }
 }

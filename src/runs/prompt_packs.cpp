@@ -7,21 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Rows whose targets weigh nothing and stand before all that do.
-std::ptrdiff_t unweighted_rows(const TrainSequence& s) {
-  return std::find_if(s.weights.begin(), s.weights.end(), [](float weight) { return weight != 0; }) - s.weights.begin();
-}
-
 // The prompt without its last token, which predicts.
 std::vector<std::int32_t> prompt_of(const TrainSequence& s) { return {s.tokens.begin(), s.tokens.begin() + unweighted_rows(s)}; }
-
-void declare_group(std::vector<TrainSequence>& batch, const std::vector<std::size_t>& members, std::ptrdiff_t rows) {
-  for (const std::size_t s : members) {
-    batch[s].prefix_group = static_cast<std::int64_t>(members[0]);
-    batch[s].shared_prefix = rows;
-    std::fill_n(batch[s].targets.begin(), rows, -1);
-  }
-}
 
 class PackedSource final : public SftSource {
  public:
@@ -59,14 +46,6 @@ class PackedSource final : public SftSource {
   std::uint64_t seed_;
 };
 }  // namespace
-
-void declare_prompts(std::vector<TrainSequence>& batch) {
-  std::map<std::vector<std::int32_t>, std::vector<std::size_t>> groups;
-  for (std::size_t s = 0; s < batch.size(); ++s) groups[prompt_of(batch[s])].push_back(s);
-  for (const auto& [prompt, members] : groups) {
-    if (!prompt.empty() && members.size() >= 2) declare_group(batch, members, std::ssize(prompt));
-  }
-}
 
 void declare_pairs(std::vector<TrainSequence>& batch) {
   for (std::size_t s = 0; s + 1 < batch.size(); s += 2) {

@@ -4,12 +4,12 @@
 #pragma once
 #include "runs/sft_data.h"
 #include "runs/share_prompts.h"
+#include "train/declared_prompts.h"
 
 namespace lockstep {
 
-// Declares the equal prompts of a batch: of sequences that share theirs with another one, the prompt has no targets and is a group.
-void declare_prompts(std::vector<TrainSequence>& batch);
-// The same of pairs, which stand one behind the other: a pair is a group of its own, and shares what both sequences begin with and neither weighs.
+// declare_prompts (train/declared_prompts.h) of pairs, which stand one behind the other: a pair is a group of its own, and shares what both sequences begin
+// with and neither weighs.
 void declare_pairs(std::vector<TrainSequence>& batch);
 
 // As shuffled_source, but what is shuffled are packs: all sequences of one prompt in the data's order. Every batch has its prompts declared.

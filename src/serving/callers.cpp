@@ -19,6 +19,17 @@ WorkClass Callers::class_of(const std::string& name) const {
   return its == classes_.end() ? WorkClass::live : its->second;
 }
 
+void Callers::set_keeping(std::map<std::string, bool> keeping) {
+  const std::lock_guard lock(mutex_);
+  keeping_ = std::move(keeping);
+}
+
+std::optional<bool> Callers::keeps_forward(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto its = keeping_.find(name);
+  return its == keeping_.end() ? std::nullopt : std::optional(its->second);
+}
+
 std::shared_ptr<ShareAccount> Callers::account(const std::string& name, WorkClass work) const {
   return executor_->account(work, name.empty() ? "anyone" : name);
 }

@@ -1,11 +1,13 @@
 // What a generation service does by API key: on whose account a request's device time is counted (base/fair_shares.h), its class of work (live, or
-// rollouts where the key file says so), and whose cached prompts it shares. The key "" is anyone without a key. Any thread.
+// rollouts where the key file says so), whose cached prompts it shares, and whether its forwards are kept for training. The key "" is anyone without a key.
+// Any thread.
 //   request.account = callers.account("ann"); request.prefix_owner = callers.prefix_owner("ann");
 #pragma once
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +26,11 @@ class Callers {
   // Request::account.
   std::shared_ptr<ShareAccount> account(const std::string& name, WorkClass work) const;
   std::shared_ptr<ShareAccount> account(const std::string& name) const { return account(name, class_of(name)); }
+  // Replaces what the key file says of kept forwards (docs/kept-forwards.md); a key that is not there says nothing.
+  void set_keeping(std::map<std::string, bool> keeping);
+  std::optional<bool> keeps_forward(const std::string& name) const;
+  // Whether all keys count as one owner of cached prompts and kept forwards.
+  bool share_prefixes() const { return share_prefixes_; }
   // Request::prefix_owner. Not to be guessed from the name.
   std::uint64_t prefix_owner(std::string_view name) const;
 
@@ -33,6 +40,7 @@ class Callers {
   const std::string salt_;
   mutable std::mutex mutex_;
   std::map<std::string, WorkClass> classes_;
+  std::map<std::string, bool> keeping_;
 };
 
 }  // namespace lockstep

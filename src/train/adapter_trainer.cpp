@@ -27,8 +27,8 @@ LossOptions no_loss() {
 }  // namespace
 
 AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
-                               const OptimizerFamily& optimizer)
-    : base_(std::move(base)), layout_(std::move(layout)), parts_(static_cast<std::size_t>(base_->ranks().local())) {
+                               const OptimizerFamily& optimizer, std::uint64_t owner)
+    : base_(std::move(base)), layout_(std::move(layout)), parts_(static_cast<std::size_t>(base_->ranks().local())), owner_(owner) {
   base_->each([&](int local, const BaseRank& rank) {
     parts_[static_cast<std::size_t>(local)] = std::make_unique<AdapterRank>(rank, layout_, masters, optimizer, base_->options());
   });
@@ -96,7 +96,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
         if (failed[j]) continue;
         AdapterRank& part = jobs[j].trainer->part(local);
         part.gradients().open({});
-        own[j] = {jobs[j].data, &jobs[j].loss, normalisers[j], part.weights().get(), part.gradients().set()};
+        own[j] = {jobs[j].data, &jobs[j].loss, normalisers[j], part.weights().get(), part.gradients().set(), jobs[j].trainer->owner_};
       }
       std::vector<BaseRank::Outcome> done = rank.run({.gradient = true}, own, failures ? &failed : nullptr);
       for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -148,7 +148,7 @@ std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(Froz
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       if (failed[j]) continue;
       AdapterRank* const part = jobs[j].trainer ? &jobs[j].trainer->part(local) : nullptr;
-      own[j] = {jobs[j].data, &none, 1.0, part ? part->weights().get() : nullptr};
+      own[j] = {jobs[j].data, &none, 1.0, part ? part->weights().get() : nullptr, nullptr, jobs[j].trainer ? jobs[j].trainer->owner_ : jobs[j].owner};
       if (!part || jobs.size() > 1) continue;
       own[j].gradients = part->gradients().for_kept(true);  // where a backward may follow
       settings.keep = own[j].gradients != nullptr;

@@ -30,9 +30,10 @@ class AdapterState {
 
 class AdapterTrainer {
  public:
-  // `masters` by ParameterId of the layout's manifest. To an optimizer A and B are hidden matrices, whatever they adapt.
+  // `masters` by ParameterId of the layout's manifest. To an optimizer A and B are hidden matrices, whatever they adapt. `owner`: whose kept forwards it
+  // reads (KeptForwards::Root).
   AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
-                 const OptimizerFamily& optimizer = adamw());
+                 const OptimizerFamily& optimizer = adamw(), std::uint64_t owner = 0);
   AdapterTrainer(const AdapterTrainer&) = delete;
   AdapterTrainer& operator=(const AdapterTrainer&) = delete;
 
@@ -52,11 +53,13 @@ class AdapterTrainer {
   struct ScoreJob {
     AdapterTrainer* trainer = nullptr;
     const std::vector<TrainSequence>* data = nullptr;
+    std::uint64_t owner = 0;  // of a job without a trainer: whose kept forwards it reads
   };
   static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
   // As Trainer::evaluate.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
-    base_->evaluate(batch, places, piece, [this](int local) { return rank_weights(local).get(); });
+    base_->evaluate(
+        batch, places, piece, [this](int local) { return rank_weights(local).get(); }, owner_);
   }
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
@@ -94,6 +97,7 @@ class AdapterTrainer {
   std::shared_ptr<const AdapterLayout> layout_;
   std::vector<std::unique_ptr<AdapterRank>> parts_;  // of local ranks
   NewestWhole<AdapterWeights> whole_;                // if the ranks hold shares
+  const std::uint64_t owner_;
 };
 
 }  // namespace lockstep

@@ -129,7 +129,7 @@ std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settin
     for (const auto& [j, part] : turns[pass])
       if (!(alone && failed(j)))
         now.push_back({jobs[j].data, jobs[j].loss, jobs[j].normaliser, part.sequences, &out[j].result, &out[j].sums, jobs[j].adapter, jobs[j].gradients,
-                       failures ? &(*failures)[j] : nullptr, part.cut});
+                       failures ? &(*failures)[j] : nullptr, part.cut, nullptr, jobs[j].owner});
     return now;
   };
   if (!gathered_) {

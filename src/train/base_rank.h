@@ -31,6 +31,7 @@ class BaseRank {
     double normaliser = 1;  // 0: all targets are masked, and nothing is computed
     const AdapterWeights* adapter = nullptr;
     GradientSet* gradients = nullptr;
+    std::uint64_t owner = 0;  // as ForwardPass::Job's
   };
   struct Outcome {
     ForwardBackwardResult result;

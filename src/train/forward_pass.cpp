@@ -173,7 +173,7 @@ std::unique_ptr<KeptForward> ForwardPass::kept_forward(const WeightSet& weights,
   bool declared = false;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const JobRows& rows = pass.rows[j];
-    const KeptForwards::Root root{weights.identity, jobs[j].adapter ? jobs[j].adapter->identity : 0};
+    const KeptForwards::Root root{weights.identity, jobs[j].adapter ? jobs[j].adapter->identity : 0, jobs[j].owner};
     for (std::size_t k = 0; k < rows.plan.slices.size(); ++k) {
       const SequenceSlice& slice = rows.plan.slices[k];
       const std::size_t sequence = rows.plan.origins[k].sequence, at = rows.first_slice + k;

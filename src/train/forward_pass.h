@@ -51,6 +51,7 @@ class ForwardPass {
     bool cut = false;                         // its one sequence is cut, and this rank has pieces of it; the pass has no other job
     // The ranks that share experts have rows of their own, and run the pass together, with `part` empty where this one has none; the pass has no other job.
     std::shared_ptr<const DealtRows> dealt = nullptr;
+    std::uint64_t owner = 0;  // whose kept forwards it reads (KeptForwards::Root)
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);

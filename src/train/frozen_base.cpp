@@ -30,17 +30,17 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
   });
 }
 
-std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) {
-  return std::move(AdapterTrainer::score_together(*this, {{nullptr, &data}})[0]);
+std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data, std::uint64_t owner) {
+  return std::move(AdapterTrainer::score_together(*this, {{nullptr, &data, owner}})[0]);
 }
 
 void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece,
-                          const std::function<const AdapterWeights*(int local)>& adapter) {
+                          const std::function<const AdapterWeights*(int local)>& adapter, std::uint64_t owner) {
   batch.check(places, piece);
   check_data(runtime_, piece, batch.loss(), false, options_.declared_prefixes);
   BaseRank::Outcome outcome;
   each([&](int local, BaseRank& rank) {
-    auto done = rank.run({}, {{&piece, &batch.loss(), batch.loss().normaliser, adapter ? adapter(local) : nullptr, nullptr}}, nullptr);
+    auto done = rank.run({}, {{&piece, &batch.loss(), batch.loss().normaliser, adapter ? adapter(local) : nullptr, nullptr, owner}}, nullptr);
     if (local == 0) outcome = std::move(done[0]);
   });
   batch.put(places, piece, std::move(outcome.result), {});

@@ -26,11 +26,12 @@ class FrozenBase {
     ranks_->ranks().run([&](int local) { work(local, rank(local)); });
   }
   // Log-probabilities of the targets without any adapter: those of the reference policy.
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // `owner`: whose kept forwards are read (KeptForwards::Root).
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data, std::uint64_t owner = 0);
   // The loss of a piece of `batch` (train/open_batch.h), without a gradient. adapter(local) is a rank's share of an adapter, asked for on the rank's thread;
   // `adapter` null: without any.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece,
-                const std::function<const AdapterWeights*(int local)>& adapter = nullptr);
+                const std::function<const AdapterWeights*(int local)>& adapter = nullptr, std::uint64_t owner = 0);
   // The kernels' work counts of all forwards so far, on all ranks.
   ForwardCounts work() const;
 

@@ -1,6 +1,7 @@
 // Options and results of trainers, shared by the trainer and its ranks. Plain values.
 //   TrainerOptions options{.micro_batch = 8, .checkpoint_activations = true};
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,7 +39,8 @@ struct TrainerOptions {
   // Where an engine on the same runtime may have kept forwards of the same weights (model/kept_forwards.h): they are read instead of computed, and
   // each step drops those of earlier weights. No bit changes. Null: nowhere. Single rank only.
   std::shared_ptr<KeptForwards> kept_forwards;
-  RankLayout ranks;  // more than one: ranks are threads of this process, each with a backend of its own
+  std::uint64_t kept_owner = 0;  // whose of them a Trainer reads (KeptForwards::Root); an adapter's says so itself
+  RankLayout ranks;              // more than one: ranks are threads of this process, each with a backend of its own
 };
 
 struct IndexTraining {

@@ -166,7 +166,14 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
     std::vector<ForwardPass::Job> jobs;
     if (i >= parts.size() && !together) return jobs;
     const PassPart part = i < parts.size() ? parts[i] : PassPart{};
-    jobs.push_back({.data = &data, .loss = &loss, .normaliser = normaliser, .part = part.sequences, .result = &result, .sums = &sums, .cut = part.cut});
+    jobs.push_back({.data = &data,
+                    .loss = &loss,
+                    .normaliser = normaliser,
+                    .part = part.sequences,
+                    .result = &result,
+                    .sums = &sums,
+                    .cut = part.cut,
+                    .owner = options_.kept_owner});
     if (together) jobs.back().dealt = together->rows(runtime_.backend, i);
     return jobs;
   };

@@ -43,7 +43,8 @@ namespace {
 // What stands over the base's frozen weights, and so can share a pass with others there.
 class OverBase : public TrainedModel {
  public:
-  explicit OverBase(const TrainedBase& base) : base_(base), passes_(frozen_passes(base)), frozen_(*passes_->base) {}
+  OverBase(const TrainedBase& base, const TrainedSettings& settings)
+      : base_(base), passes_(frozen_passes(base)), frozen_(*passes_->base), kept_owner_(settings.kept_owner) {}
   SharedPass* shared_pass(bool forward) const override {
     if (forward) return &passes_->score;
     return &passes_->add;
@@ -51,6 +52,7 @@ class OverBase : public TrainedModel {
   std::vector<RankUse> rank_uses() const override { return lockstep::rank_uses(rank_runtimes(base_)->ranks()); }
   using Piece = SharedPass::Piece;
   virtual AdapterTrainer* trainer() { return nullptr; }  // null: the base alone
+  std::uint64_t kept_owner() const { return kept_owner_; }
   // The two ends of add(), around the pass. check() throws.
   virtual void check(const Piece&) {}
   virtual const LossOptions* loss() const { return nullptr; }
@@ -60,12 +62,16 @@ class OverBase : public TrainedModel {
   const TrainedBase& base_;
   std::shared_ptr<FrozenPasses> passes_;
   FrozenBase& frozen_;
+  const std::uint64_t kept_owner_;  // TrainedSettings'
 };
 
 void ScorePass::run(std::vector<Piece>& pieces) {
   AdapterTrainer::Failures failures;
   std::vector<AdapterTrainer::ScoreJob> jobs;
-  for (const Piece& piece : pieces) jobs.push_back({static_cast<OverBase*>(piece.model)->trainer(), piece.data});
+  for (const Piece& piece : pieces) {
+    auto& model = static_cast<OverBase&>(*piece.model);
+    jobs.push_back({model.trainer(), piece.data, model.kept_owner()});
+  }
   auto rows = AdapterTrainer::score_together(base_, jobs, &failures);
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].logprobs = std::move(rows[i]), pieces[i].failure = failures[i];
 }
@@ -101,9 +107,9 @@ void check_adapter_index(const IndexTraining& index) {
 class AdapterModel : public OverBase {
  public:
   AdapterModel(const TrainedBase& base, const TrainedSettings& settings)
-      : OverBase(base),
+      : OverBase(base, settings),
         layout_(adapter_layout(base, settings)),
-        trainer_(passes_->base, layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
+        trainer_(passes_->base, layout_, adapter_images(*layout_, settings), optimizer_family(settings), settings.kept_owner) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     check_adapter_index(index);
@@ -182,9 +188,9 @@ class FrozenModel : public OverBase {
   void add(const std::vector<std::size_t>&, const std::vector<TrainSequence>&) override { refuse(); }
   ForwardBackwardResult finish() override { refuse(); }
   void drop() override {}
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_.score(piece); }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_.score(piece, kept_owner_); }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
-    frozen_.evaluate(batch, places, piece);
+    frozen_.evaluate(batch, places, piece, nullptr, kept_owner_);
   }
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
@@ -236,7 +242,7 @@ std::shared_ptr<RankRuntimes> rank_runtimes(const TrainedBase& base) {
 }
 
 std::unique_ptr<TrainedModel> make_trained_model_here(const TrainedBase& base, const TrainedSettings& settings) {
-  if (settings.base_only) return std::make_unique<FrozenModel>(base);
+  if (settings.base_only) return std::make_unique<FrozenModel>(base, settings);
   if (settings.rank > 0) return std::make_unique<AdapterModel>(base, settings);
   return make_full_model(base, settings);
 }

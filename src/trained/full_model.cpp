@@ -59,6 +59,7 @@ class FullModel : public TrainedModel {
   static TrainerOptions options_of(const TrainedBase& base, const TrainedSettings& settings) {
     TrainerOptions options = base.options;
     options.optimizer = optimizer_family(settings);
+    options.kept_owner = settings.kept_owner;
     return options;
   }
   const TrainedBase& base_;

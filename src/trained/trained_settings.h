@@ -16,6 +16,7 @@ struct TrainedSettings {
   bool base_only = false;                                          // the frozen base, forward only
   std::string optimizer = "adamw";                                 // train/optimizers
   std::string init_method = "kaiming";                             // of an adapter: kaiming, nora
+  std::uint64_t kept_owner = 0;                                    // whose kept forwards it reads (KeptForwards::Root); of this process, never stored
 };
 
 }  // namespace lockstep

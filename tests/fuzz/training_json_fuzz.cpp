@@ -3,7 +3,7 @@
 // sources: src/api/tinker/zstd_body.cpp src/api/tinker/json_head.cpp src/api/request_pool.cpp src/api/body_budget.cpp src/observe/*.cpp
 // sources: src/api/routes.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp src/api/errors.cpp src/api/exchange.cpp
 // sources: src/api/percent.cpp src/host/loss_inputs.cpp src/host/batch_loss_names.cpp src/losses/preference_losses.cpp src/train/kept_rows.cpp
-// sources: src/host/routing_matrix.cpp src/model/expert_shape.cpp src/train/losses.cpp
+// sources: src/host/routing_matrix.cpp src/model/expert_shape.cpp src/train/losses.cpp src/host/shared_prompts.cpp src/train/declared_prompts.cpp
 #include <cstdint>
 #include <string>
 

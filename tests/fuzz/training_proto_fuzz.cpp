@@ -3,6 +3,7 @@
 // sources: src/api/tinker/proto_codec.cpp src/api/tinker/proto_batch.cpp src/api/tinker/zstd_body.cpp src/host/loss_inputs.cpp
 // sources: src/host/batch_loss_names.cpp src/losses/preference_losses.cpp src/train/kept_rows.cpp src/host/routing_matrix.cpp
 // sources: src/model/expert_shape.cpp src/train/losses.cpp src/api/errors.cpp src/api/exchange.cpp src/api/percent.cpp
+// sources: src/host/shared_prompts.cpp src/train/declared_prompts.cpp
 #include <cstdint>
 #include <string>
 

@@ -243,6 +243,19 @@ TEST(KeptForwards, OfOtherWeightsAreNotRead) {
   EXPECT_EQ(bench.rows().read, 0);
 }
 
+TEST(KeptForwards, OfAnotherOwnerAreNotRead) {
+  Bench bench(tiny_config("qwen3"), "cpu-f32", {.checkpoint_activations = true, .kept_owner = 7}, small_engine());
+  for (const std::uint64_t owner : {std::uint64_t{8}, std::uint64_t{0}, std::uint64_t{7}}) {
+    std::vector<Request> requests = sample_requests(bench.runtime.model->facts().vocabulary);
+    for (Request& request : requests) request.prefix_owner = owner;
+    const std::int64_t kept = bench.kept->statistics().kept;
+    const auto data = sample(bench.engine, requests);
+    EXPECT_GT(bench.kept->statistics().kept, kept) << owner;  // the rows of another are no reason to keep none
+    EXPECT_EQ(bits(bench.reading.score(data)), bits(bench.plain.score(data)));
+    EXPECT_EQ(bench.rows().read > 0, owner == 7) << owner;
+  }
+}
+
 TEST(KeptForwards, AreAnAdaptersToo) {
   Bench bench(tiny_config("llama"), "cpu-bf16w", {}, small_engine());
   Runtime& runtime = bench.runtime;

@@ -122,7 +122,7 @@ GROUPS = {
 }  # fmt: skip
 # Fields of these places that say which session, model or number is meant, or hold the others: test_wire.py has what they do.
 NAMES = {"model_id", "seq_id", "sampling_session_id", "model_seq_id", "session_id", "sampling_params", "adam_params", "optimizer_params", "loss_fn_config"}
-WITH_OTHERS = {"prompt_logprobs_last_n"}  # test_how_many_log_probabilities_of_the_prompt
+WITH_OTHERS = {"prompt_logprobs_last_n", "keep_forward"}  # test_how_many_log_probabilities_of_the_prompt; test_kept_forwards.py: no sample depends on it
 
 
 @pytest.mark.parametrize("place", GROUPS, ids=lambda place: ":".join(filter(None, place)))

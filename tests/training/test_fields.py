@@ -189,7 +189,7 @@ ROWS = [
     Row("copy_weights", lambda w: {"source_path": w.checkpoint}, both("CopyWeightsRequest"), refused={"weights_access_token": "t"}),
     Row("create_sampling_session", lambda w: {"session_id": w.client.session, "sampling_session_seq_id": next(NUMBERS), "base_model": BASE}, both("CreateSamplingSessionRequest"), harmless=TYPE),
     Row("join_sampling_session", lambda w: {"sampling_session_id": w.sampler}, both("JoinSamplingSessionRequest"), harmless=TYPE),
-    Row("asample", sampled, both("SampleRequest"), objects=("prompt", "sampling_params"), values={"target_prompt_logprobs": 7}, harmless={"record_stability_info": True, **TYPE}, refused={"base_model": BASE, "model_path": "x"}),
+    Row("asample", sampled, both("SampleRequest"), more=("keep_forward",), objects=("prompt", "sampling_params"), values={"target_prompt_logprobs": 7}, harmless={"record_stability_info": True, **TYPE}, refused={"base_model": BASE, "model_path": "x"}),
     Row("asample", sampled, both("SamplingParams"), inside="sampling_params"),
     Row("asample", sampled, (tinker.types.ModelInput,), inside="prompt"),
     Row("asample", sampled, (tinker.types.EncodedTextChunk,), inside="prompt.chunks.0"),
@@ -419,6 +419,7 @@ SHARED = {
     "stop": ({"stop": "first"}, lambda a, b: len(ids_of(a)) < len(ids_of(b)) and a["choices"][0]["finish_reason"] == "stop"),
     "stream": ({"stream": True}, lambda a, b: len(a["stream"]) >= 1), "user": ({"user": "u"}, HARMLESS),
     "logprobs": ({"logprobs": 2}, lambda a, b: a["choices"][0]["logprobs"] and not b["choices"][0]["logprobs"]),
+    "keep_forward": ({"keep_forward": True}, REFUSED),  # by a server that keeps nothing; what it does on others: test_kept_forwards.py
     "echo": ({"echo": True}, lambda a, b: a["choices"][0]["text"].endswith(b["choices"][0]["text"]) and len(a["choices"][0]["text"]) > len(b["choices"][0]["text"])),
 }
 HOLDS = {"attempt": ({"attempt": 1}, other_ids),
@@ -521,7 +522,7 @@ def test_what_the_package_falls_back_from(training_server):
 
 
 CHAT_FIELDS = {
-    "honoured": {"frequency_penalty": "x", "logit_bias": [], "logprobs": 3, "max_completion_tokens": -1, "max_tokens": -1, "messages": 5, "model": 5, "n": 0, "parallel_tool_calls": 3, "prediction": 5, "presence_penalty": 9,
+    "honoured": {"frequency_penalty": "x", "keep_forward": "x", "logit_bias": [], "logprobs": 3, "max_completion_tokens": -1, "max_tokens": -1, "messages": 5, "model": 5, "n": 0, "parallel_tool_calls": 3, "prediction": 5, "presence_penalty": 9,
                  "reasoning_effort": 5, "response_format": 5, "seed": "x", "service_tier": "scale", "stop": 5, "stream": 5, "stream_options": 5, "temperature": -1, "tool_choice": "no", "tools": 5, "top_logprobs": 99, "top_p": 5},
     "refused": {"audio": {"voice": "a"}, "function_call": "auto", "functions": [{"name": "f"}], "modalities": ["audio"], "moderation": {"a": 1}, "verbosity": "low", "web_search_options": {}},
     "harmless": {"metadata": {"a": "b"}, "prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s",

@@ -5,9 +5,13 @@ import re
 import urllib.request
 
 import pytest
+import requests
 import tinker
 import torch
 from tinker import types
+
+import fireworks_tools as fireworks
+from test_wire import Client
 
 BASE = "countdown-glm"
 PROMPTS = [[3, 14, 15, 92, 65, 35], [2, 71, 82, 81, 82, 84, 59, 4, 5, 23, 53, 60, 28, 74, 71, 35, 26, 62, 49]]
@@ -39,8 +43,8 @@ def loop(server, rank):
     return told, rows
 
 
-def counted(server):
-    text = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+def counted(server, key="tml-dummy"):
+    text = requests.get(f"{server.url}/metrics", headers={"X-API-Key": key}, timeout=60).text
     return {name: int(float(value)) for name, value in re.findall(r"^(lockstep_training_rows_\w+) ([\d.e+]+)$", text, re.M)}
 
 
@@ -84,6 +88,102 @@ def test_a_loss_that_the_client_computes_reads_what_was_kept(training_server, st
     rows = counted(server)
     assert rows["lockstep_training_rows_read_total"] in (asked, 2 * asked), (rows, asked)  # the gradient has the forward's activations, or reads once more
     assert rows["lockstep_training_rows_beside_total"] == 0 < rows["lockstep_training_rows_compared_total"], rows
+
+
+def test_of_a_checkpoint_by_name_too(training_server, start_server):
+    """A sampler of a checkpoint that was just saved has the trainer's own weights, so training finds what it kept."""
+
+    def learned(server):
+        service = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy")
+        client = service.create_lora_training_client(base_model=BASE, rank=4, seed=3).result()
+        sampler = service.create_sampling_client(model_path=client.save_weights_for_sampler(name="named").result().path)
+        drawn = sampler.sample(types.ModelInput.from_ints(PROMPTS[0]), num_samples=2, sampling_params=types.SamplingParams(max_tokens=9, seed=1, temperature=1.0)).result()
+        texts = [PROMPTS[0] + sequence.tokens for sequence in drawn.sequences]
+        data = [datum(PROMPTS[0], sequence, 1.0) for sequence in drawn.sequences]
+        told = [output["logprobs"].tolist() for output in client.forward_backward(data, "importance_sampling").result().loss_fn_outputs]
+        return (texts, told), len({tuple(text[:end]) for text in texts for end in range(1, len(text))})
+
+    expected, asked = learned(training_server)
+    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "64")
+    assert learned(server) == (expected, asked)
+    assert counted(server)["lockstep_training_rows_read_total"] == asked
+
+
+def by_deployment(server, key, name, **more):
+    """Of Fireworks' package: a checkpoint that a deployment samples, and a gradient of what it said. `more`: fields of the completion beside the package's."""
+    policy = fireworks.client_of(server.url, key, lora_rank=4, seed=7)
+    deployment = fireworks.Deployed(server.url, key, name)
+    deployment.load(policy.save_weights_for_sampler_ext(name).snapshot_name)
+    if more:
+        body = {"model": deployment.model, "prompt": fireworks.TOKENS[:4], "max_tokens": 12, "temperature": 0.7, "seed": 5, "raw_output": True, **more}
+        answer = requests.post(f"{server.url}/inference/v1/completions", json=body, headers={"X-API-Key": key}, timeout=60).json()
+        tokens = fireworks.TOKENS[:4] + answer["choices"][0]["raw_output"]["completion_token_ids"]
+    else:
+        tokens = list(deployment.sample(max_tokens=12).full_tokens)
+    told = fireworks.logprobs_of(policy.forward_backward([fireworks.datum(tokens)], "cross_entropy").result())
+    norm = policy.optim_step(fireworks.types.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm"]
+    return tokens, told, norm
+
+
+def test_completions_of_a_deployment_are_kept_for_its_training(training_server, start_server):
+    expected = by_deployment(training_server, "fw-kept", "kept")
+    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "64", "--verify-kept", "1")
+    assert by_deployment(server, "fw-kept", "kept") == expected
+    rows = counted(server)
+    assert rows["lockstep_training_rows_read_total"] == len(expected[0]) - 1 == rows["lockstep_training_rows_compared_total"], rows
+    # The control: of a completion that says no, nothing is kept, and all is computed.
+    tokens, *_ = by_deployment(server, "fw-other", "other", keep_forward=False)
+    after = counted(server)
+    assert len(tokens) > 5 and all(after[f"lockstep_training_rows_{name}_total"] == rows[f"lockstep_training_rows_{name}_total"] for name in ("read", "beside", "compared")), (rows, after)
+
+
+def test_a_key_and_a_request_say_what_is_kept(start_server, tmp_path):
+    keys = {name: f"tml-key-of-{name}-0123456789" for name in ("ann", "bob", "eve")}
+    (tmp_path / "keys").write_text(f"ann {keys['ann']}\nbob {keys['bob']} keep_forward=false\neve {keys['eve']} keep_forward=true\n")
+    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "64", "--api-key-file", str(tmp_path / "keys"))
+
+    def kept(key, route, **more):
+        """The answer, and how many rows were kept of it."""
+        before = counted(server, keys[key])["lockstep_training_rows_kept_total"]
+        body = {"model": BASE, "prompt": PROMPTS[1], "max_tokens": 20, "seed": 1, "ignore_eos": True, **more}  # a page is full, and counted, before the end
+        answer = requests.post(server.url + route, json=body, headers={"Authorization": f"Bearer {keys[key]}"}, timeout=60)
+        return answer, counted(server, keys[key])["lockstep_training_rows_kept_total"] - before
+
+    for route in ("/v1/completions", "/inference/v1/completions"):
+        answers = set()
+        for key, more, some in (("ann", {}, False), ("ann", {"keep_forward": False}, False), ("ann", {"keep_forward": True}, True), ("bob", {}, False), ("eve", {"keep_forward": False}, False)):
+            answer, rows = kept(key, route, **more)
+            assert answer.status_code == 200 and (rows > 0) == some, (route, key, more, rows, answer.text)
+            answers.add(answer.json()["choices"][0]["text"])
+        assert len(answers) == 1  # no token depends on it
+        answer, rows = kept("bob", route, keep_forward=True)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "keep_forward" and "the key file says keep_forward=false" in answer.json()["error"]["message"] and rows == 0, answer.text
+    answer, rows = kept("eve", "/v1/completions", prompt=PROMPTS[0])
+    assert answer.status_code == 200 and rows > 0, answer.text
+
+
+def test_a_sample_of_a_session_says_so_too(training_server, start_server):
+    def sampled(server, number, **more):
+        client = Client(server.url, f"tml-kept-{number}")
+        sampler = client.post("create_sampling_session", session_id=client.session, sampling_session_seq_id=number, base_model=BASE)["sampling_session_id"]
+        body = {"prompt": {"chunks": [{"type": "encoded_text", "tokens": PROMPTS[1]}]}, "sampling_params": {"max_tokens": 20, "seed": 1, "stop": []}}
+        return client.result(client.post("asample", sampling_session_id=sampler, seq_id=0, **body, **more)["request_id"])
+
+    server = start_server("--keep-forward", "inputs", "--keep-forward-megabytes", "64")
+    silent = sampled(server, 0, keep_forward=False)
+    assert counted(server)["lockstep_training_rows_kept_total"] == 0
+    assert sampled(server, 1) == silent == sampled(server, 2, keep_forward=True) == sampled(training_server, 3, keep_forward=False)
+    assert counted(server)["lockstep_training_rows_kept_total"] >= 2 * 16
+    refused = sampled(training_server, 4, keep_forward=True)
+    assert refused["category"] == "user" and "--keep-forward inputs or all" in refused["error"], refused
+
+
+def test_what_nothing_keeps_is_refused(training_server):
+    for route in ("/v1/completions", "/inference/v1/completions"):
+        for value, status in ((True, 400), (False, 200), (None, 200)):
+            answer = requests.post(training_server.url + route, json={"model": BASE, "prompt": PROMPTS[0], "max_tokens": 1, "keep_forward": value}, headers={"X-API-Key": "kept"}, timeout=60)
+            assert answer.status_code == status, answer.text
+            assert status == 200 or (answer.json()["error"]["param"] == "keep_forward" and "--keep-forward inputs or all" in answer.json()["error"]["message"]), answer.text
 
 
 def test_what_finds_no_memory_is_computed(training_server, start_server):

@@ -4,6 +4,7 @@
 #include "api/fireworks/completion_writer.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/answer_constraint.h"
+#include "api/openai/keep_field.h"
 #include "api/worker.h"
 #include "base/server_paths.h"
 
@@ -13,6 +14,7 @@ namespace {
 struct CalledModel {
   SamplerWeights weights;
   std::optional<Deployment> deployment;  // none: the model's name means no deployment
+  bool of_checkpoint = false;            // its weights are a checkpoint of the caller's, which it may train further
 };
 
 CalledModel called_model(const TrainingCall& call, const std::string& model) {
@@ -29,6 +31,7 @@ CalledModel called_model(const TrainingCall& call, const std::string& model) {
       called.deployment = now;
       if (same) break;
     }
+    called.of_checkpoint = called.weights.weights && (called.deployment ? !called.deployment->checkpoint.empty() : !control.models.find(call.owner, model));
     return called;
   } catch (const Error& e) {
     throw RequestError(e.code(), "model", without_server_paths(e.message()));
@@ -45,7 +48,8 @@ void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer
                       .long_writer = long_writer,
                       .guesses = !called.deployment || called.deployment->guesses,
                       .hold = {.owner = call.request.key_name, .streams = streams},
-                      .identity = called.deployment ? called.deployment->identity : std::string()},
+                      .identity = called.deployment ? called.deployment->identity : std::string(),
+                      .trains = called.of_checkpoint},
                      call.service.shared_generation(), std::move(wanted), std::move(called.weights.weights), std::move(called.weights.adapter),
                      call.service.base().opened.model->facts().expert_shape());
 }
@@ -71,6 +75,7 @@ void complete_fireworks(const FireworksCaller& caller, const std::shared_ptr<Gen
   completion.adapter = std::move(adapter);
   completion.prefix_owner = generation->callers().prefix_owner(caller.owner);
   completion.account = generation->callers().account(caller.owner, WorkClass::rollouts);
+  completion.keep_forward = kept_as_asked(*generation, caller.owner, s.keep_forward, caller.trains);
   completion.prompt_logprobs = wanted.has_rows() && wanted.echoed(length) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
   completion.experts = wanted.routing_matrices && experts.row() > 0;

@@ -16,6 +16,7 @@ struct FireworksCaller {
   bool guesses = true;        // false: speculative decoding only if the request has its fields
   AnswerHold hold = {};       // for a held stream; its `seconds` are taken from the request
   std::string identity = {};  // of the weights' snapshot; empty: from none, or the service knows it (serving/version_names.h)
+  bool trains = false;        // the weights are a checkpoint of the caller's own: what is computed is kept for its training, unless it says otherwise
 };
 
 // Status of completions on a server that stops: the package then waits and asks again, and another server may answer.

@@ -6,6 +6,7 @@
 #include "api/openai/answer_run.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/forced_tool_parser.h"
+#include "api/openai/keep_field.h"
 #include "api/openai/native_parser.h"
 #include "api/openai/service_tier.h"
 #include "base/server_paths.h"
@@ -126,6 +127,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const Callers& callers = service->callers();
   order.completion.prefix_owner = callers.prefix_owner(owner);
   order.completion.account = callers.account(owner, class_of_tier(request.sampling.service_tier, callers.class_of(owner)));
+  order.completion.keep_forward = kept_as_asked(*service, owner, request.sampling.keep_forward);
   order.completion.adapter = adapter;
   order.completion.make_constraint = held.make;
   if (request.sampling.skip_special_tokens) order.completion.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;

@@ -2,6 +2,7 @@
 
 #include "api/openai/answer_constraint.h"
 #include "api/openai/answer_run.h"
+#include "api/openai/keep_field.h"
 #include "api/openai/service_tier.h"
 #include "serving/deployments.h"
 #include "serving/model_name.h"
@@ -41,6 +42,7 @@ void answer_completion(const std::shared_ptr<GenerationService>& service, Comple
   const Callers& callers = service->callers();
   completion.prefix_owner = callers.prefix_owner(owner);
   completion.account = callers.account(owner, class_of_tier(s.service_tier, callers.class_of(owner)));
+  completion.keep_forward = kept_as_asked(*service, owner, s.keep_forward);
   completion.adapter = adapter;
   order.model = s.model;
   order.stream = s.stream;

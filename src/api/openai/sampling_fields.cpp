@@ -123,6 +123,7 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
   fields.boolean("skip_special_tokens", &s->skip_special_tokens);
   fields.boolean("return_token_ids", &s->return_token_ids);
   fields.boolean("stream", &s->stream);
+  fields.boolean("keep_forward", &s->keep_forward);
   fields.custom("stream_options", [s](const Json& value, const std::string& field) {
     require_object(value, field);
     JsonFields options;

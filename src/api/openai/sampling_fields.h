@@ -52,6 +52,7 @@ struct SamplingFields {
   DraftOrder drafts;
   HoldFields hold;
   std::int64_t attempt = 0;
+  std::optional<bool> keep_forward;  // for training (api/openai/keep_field.h)
 };
 
 // What a request that says nothing is sampled with: the model's generation_config.json, or its own distribution.

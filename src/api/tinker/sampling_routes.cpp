@@ -52,6 +52,7 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
   out.topk_prompt_logprobs = integer_field(json, "topk_prompt_logprobs", 0);
   out.topk_sample_logprobs = integer_field(json, "topk_sample_logprobs", 0);
   out.prompt_draws = integer_field(json, "prompt_alt_tokens_k", 0);
+  if (json.contains("keep_forward") && !json["keep_forward"].is_null()) out.keep_forward = boolean_field(json, "keep_forward", false);
   return out;
 }
 
@@ -107,7 +108,7 @@ void add_sampling_routes(TrainingRoutes& routes) {
   });
   routes.add("GET", "samplers/{sampler}", sampler_info);
   JsonFields sample = known_fields({"sampling_session_id", "seq_id", "num_samples", "prompt_logprobs", "prompt_logprobs_last_n", "topk_prompt_logprobs",
-                                    "topk_sample_logprobs", "prompt_alt_tokens_k"},
+                                    "topk_sample_logprobs", "prompt_alt_tokens_k", "keep_forward"},
                                    {"record_stability_info", "type"});
   JsonFields prompt;
   prompt.each("chunks", known_fields({"type", "tokens", "data", "format", "location", "expected_tokens", "dmel"}));  // the type says what is not offered

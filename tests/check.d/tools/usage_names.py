@@ -16,6 +16,7 @@ api/openai/answer.h: ChoiceDelta delta
 api/openai/answer_parser.h: std::shared_ptr<AnswerParser> parser, ChoiceDelta delta
 api/openai/draft_fields.h: JsonFields& fields, DraftOrder drafts, Any json, CompletionOrder order
 api/openai/forced_tool_parser.h: std::string name_or_empty, std::string text, ChoiceDelta delta
+api/openai/keep_field.h: std::shared_ptr<GenerationService> service, std::string owner
 api/openai/openai_api.h: std::shared_ptr<GenerationService> service
 api/openai/requested_model.h: std::string body, TrafficTable& traffic
 api/openai/response_answer.h: std::shared_ptr<GenerationService> service, ApiRequest request, std::shared_ptr<Responder> responder
@@ -83,6 +84,7 @@ engine/step_wants.h: StepWants& wants, std::vector<PlannedSlice> plan
 engine/weight_turns.h: WeightTurns& turns, Any identity, std::vector<Sequence*> running, std::vector<Sequence*> waiting, Any plans
 fleet/channel_deployments.h:
 host/acknowledged_numbers.h: std::filesystem::path state
+host/batch_pieces.h: std::vector<TrainSequence> sequences, std::size_t next, std::size_t end, std::int64_t tokens
 host/checkpoint_weights.h: Request& request, CheckpointWeights& weights, std::string owner
 host/checkpoints.h: Checkpoints& checkpoints, std::string owner, void (*read)(const std::filesystem::path&)
 host/control_plane.h: ControlPlane& control, std::string owner, std::string base_model, Request& request
@@ -208,6 +210,7 @@ serving/gate.h: GateSpec spec, Any candidate, bool live, Any judge, Any told
 serving/grammars.h: std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, Request request, nlohmann::ordered_json schema
 serving/hosted_deployment.h: std::shared_ptr<HostedDeployments> deployments
 serving/keep_forward.h: KeepForwardSettings settings, OpenedModel opened, EngineOptions engine
+serving/kept_requests.h: std::shared_ptr<GenerationService> service, std::string owner
 serving/load_queue.h: LoadQueue& queue, void (*load)(const char*), LoadQueue::Clock::time_point now
 serving/local_sampler.h: std::shared_ptr<GenerationService> service, Any requests
 serving/model_deployment.h: std::shared_ptr<GenerationService> service, std::function<std::shared_ptr<GenerationService>()> open
@@ -243,6 +246,8 @@ text/tokenizer/unicode_forms.h: std::string text
 train/kept_passes.h: std::int64_t bytes
 train/loss_metrics.h: LossOptions loss, std::vector<TrainSequence> data, ForwardBackwardResult result
 train/mtp_rank.h: Runtime& runtime, Any masters, TrainerOptions options, RankPlace place, std::shared_ptr<const WeightSet> weights, std::vector<TrainSequence> data, AdamParameters adam
+host/shared_prompts.h: TrainingBatch batch, LossOptions loss, std::vector<TrainSequence> sequences
+train/declared_prompts.h: std::vector<TrainSequence> batch
 train/mtp_trainer.h: Runtime& runtime, std::shared_ptr<const ModelReader> reader, const WeightSet& model_weights, std::vector<TrainSequence> data, AdamParameters adam
 train/optimizers/adam.h: AdamParameters adam, Backend& backend, Any master, Any m, Any v, Any next, Any gradient, Any norm
 train/optimizers/muon.h: Backend& backend, Any parameter, Any master, Any momentum, Any next, Any gradient

@@ -1,0 +1,52 @@
+#include "host/shared_prompts.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "train/declared_prompts.h"
+
+namespace lockstep {
+namespace {
+
+// Whether a row without an advantage adds nothing: no loss of its own, and no part of another row's ratio or divisor.
+bool wants_advantages(const LossOptions& loss) {
+  const LossParameters& p = loss.parameters;
+  const bool policy = is_policy(loss.kind) && (loss.kind != LossKind::dro || p.zero_advantage_is_nothing);
+  const bool more_terms = (p.kl != KlEstimator::none && p.kl_coefficient != 0) || p.entropy_coefficient != 0;
+  const bool by_token = loss.ratio_level == RatioLevel::token && loss.correction_level == RatioLevel::token &&
+                        (loss.averaging == LossAveraging::sum || loss.averaging == LossAveraging::token_mean);
+  return policy && !more_terms && by_token;
+}
+
+// Takes the weights of rows in front that have no advantage, but never of the last row.
+void weigh_answer(TrainSequence& s, bool by_advantage) {
+  for (std::size_t i = 0; by_advantage && i < s.weights.size() && (s.weights[i] == 0 || s.advantages[i] == 0); ++i) s.weights[i] = 0;
+  if (unweighted_rows(s) == std::ssize(s.weights)) s.weights.back() = 1;
+}
+}  // namespace
+
+void share_prompts(const TrainingBatch& batch, const LossOptions& loss, std::vector<TrainSequence>& sequences) {
+  if (batch.forward_only) fail(ErrorCode::invalid_argument, "share_prompts is 'backward', and a forward has no backward; allowed is 'forward'");
+  const bool by_advantage = wants_advantages(loss);
+  std::vector<std::vector<float>> weights;
+  bool has_prompt = false;
+  for (std::size_t d = 0; d < sequences.size(); ++d) {
+    TrainSequence& s = sequences[d];
+    if (s.targets_per_row > 1)
+      fail(ErrorCode::unsupported, "share_prompts is 'backward', and data[{}] has {} targets a row; allowed is one, or 'forward'", d, s.targets_per_row);
+    weights.push_back(s.weights);
+    weigh_answer(s, by_advantage && s.advantages.size() == s.weights.size());
+    has_prompt = has_prompt || unweighted_rows(s) > 0;
+  }
+  if (!has_prompt)
+    fail(ErrorCode::invalid_argument,
+         "share_prompts is 'backward', and no datum has a prompt: rows in front whose loss_fn_inputs.weights (or mask, or advantages) are 0; allowed is "
+         "'forward', or data with prompts");
+  declare_prompts(sequences);
+  for (std::size_t d = 0; d < sequences.size(); ++d) {
+    sequences[d].weights = std::move(weights[d]);
+    std::fill_n(sequences[d].weights.begin(), sequences[d].shared_prefix, 0.0f);  // of rows that have no targets any more
+  }
+}
+
+}  // namespace lockstep
