@@ -75,7 +75,11 @@ class Turn {
 // invents any.
 struct Downloads::Part {
   Part(const fs::path& whole, std::uint64_t size)
-      : bytes(size), piece(std::clamp((size + kPieces - 1) / kPieces, kLeastPieceBytes, kMostPieceBytes)), data(whole.string() + kData, size), counts(whole.string() + kCounts, pieces() * sizeof(std::uint32_t)), have(pieces()) {
+      : bytes(size),
+        piece(std::clamp((size + kPieces - 1) / kPieces, kLeastPieceBytes, kMostPieceBytes)),
+        data(whole.string() + kData, size),
+        counts(whole.string() + kCounts, pieces() * sizeof(std::uint32_t)),
+        have(pieces()) {
     if (!have.empty()) counts.read(0, have.data(), have.size() * sizeof(std::uint32_t));
     for (std::size_t i = 0; i < have.size(); ++i)
       if (have[i] > piece_bytes(i)) have[i] = 0;

@@ -65,7 +65,7 @@ class Downloads final : public ReadAlone<Store> {
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::unique_ptr<std::mutex>> busy_;  // one an object
   mutable std::map<std::string, std::uint64_t> sizes_;               // of objects that were asked for
-  mutable std::counting_semaphore<> turns_;  // as many transfers at a time, whatever the number of objects
+  mutable std::counting_semaphore<> turns_;                          // as many transfers at a time, whatever the number of objects
   mutable std::atomic<std::uint64_t> arrived_{0};
 };
 
