@@ -48,8 +48,9 @@ class Run:
             if time.monotonic() > until:
                 raise TimeIsUp
             time.sleep(POLL)
-        self.process.send_signal(signal.SIGSTOP)
+        # Before the signal: what sends it notices an end, behind which nothing tells of the process.
         taken = {"seconds": time.monotonic() - begun, "processor_seconds": processor_seconds(self.process) - used}
+        self.process.send_signal(signal.SIGSTOP)
         self.seen += 1
         if self.counted and self.lines() == self.seen:  # else two steps ended in one turn
             step = json.loads(self.metrics.read_bytes().splitlines()[self.seen - 1])["step"]

@@ -200,7 +200,7 @@ function(lockstep_training_concurrency_tests)
   endforeach()
   # Not the page, and what opens folders and counts memory before a server starts: they have no part in it.
   list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/fireworks/model_completions|api/operations|serving/(chat_prompt|conversion|local_sampler|loading|prompt_renderer)|planning/(mechanisms|memory_plan|memory_verdict|serving_memory|step_plan|step_simulation|step_time)|trained/call_follower)")
-  foreach(shared answer answer_constraint answer_holds answer_run draft_fields held_streams hold_fields sampling_fields service_tier) # the sampling fields and streams that Fireworks' completions share with OpenAI's
+  foreach(shared answer answer_constraint answer_holds answer_run draft_fields held_streams hold_fields keep_field sampling_fields service_tier) # the sampling fields and streams that Fireworks' completions share with OpenAI's
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/openai/${shared}.cpp)
   endforeach()
   add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc ${CMAKE_BINARY_DIR}/shapes_text.cpp ${CMAKE_BINARY_DIR}/shape_configs_text.cpp

@@ -41,6 +41,7 @@ std::string KeptTokens::fault(std::int64_t vocabulary) const {
     return fmt::format("kept tokens in order {}, allowed are 1 (by id) and 2 (by rank)", static_cast<int>(order));
   const std::int64_t most = bitmap_words(vocabulary), allowed = std::min<std::int64_t>(count, most);
   if (std::ssize(words) != allowed) return fmt::format("{} words of {} kept tokens, allowed are {}", words.size(), count, allowed);
+  if (count > vocabulary) return fmt::format("{} kept tokens, allowed are at most {}", count, vocabulary);
   const std::vector<std::int32_t> all = ids();
   if (std::ssize(all) != count) return fmt::format("a bitmap of {} tokens said to be {} kept tokens", all.size(), count);
   for (std::size_t i = 0; i < all.size(); ++i) {

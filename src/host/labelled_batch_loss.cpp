@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "host/batch_loss_parts.h"
@@ -56,12 +57,12 @@ class LabelledBatchLoss final : public BatchLoss {
     for (std::size_t i = 0; i < logprobs.size(); ++i) others_.push_back(scored(prepared.sequences[first + i], logprobs[i]));
   }
   void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) override {
-    const double shift = kto_shift(others_);
+    if (!shift_) shift_ = kto_shift(others_);  // every mismatched answer was compared before
     for (std::size_t i = 0; i < logprobs.size(); ++i) {
       TrainSequence& answer = prepared.sequences[first + i];
       const std::size_t d = order_[first + i];
       const bool desirable = labels_[d] == 1;
-      const PreferenceValue v = labelled_loss(settings_, scored(answer, logprobs[i]), desirable, shift);
+      const PreferenceValue v = labelled_loss(settings_, scored(answer, logprobs[i]), desirable, *shift_);
       if (!std::isfinite(v.loss)) fail(ErrorCode::numeric, "data[{}]: the loss of the answer is {}", d, v.loss);
       loss_ += v.loss / divisor_;
       (desirable ? good_ : bad_).push_back(v.chosen_reward);
@@ -94,9 +95,13 @@ class LabelledBatchLoss final : public BatchLoss {
   }
   // Of all pairs of a good answer and a bad one the share in which the good one has the higher reward.
   double told_apart() const {
+    std::vector<double> bad = bad_;
+    std::sort(bad.begin(), bad.end());
     double right = 0;
-    for (const double g : good_)
-      for (const double b : bad_) right += g > b ? 1 : g == b ? 0.5 : 0;
+    for (const double g : good_) {
+      const auto [below, above] = std::equal_range(bad.begin(), bad.end(), g);
+      right += static_cast<double>(below - bad.begin()) + 0.5 * static_cast<double>(above - below);
+    }
     const auto pairs = static_cast<double>(good_.size()) * static_cast<double>(bad_.size());
     return pairs > 0 ? right / pairs : 0.5;
   }
@@ -107,6 +112,7 @@ class LabelledBatchLoss final : public BatchLoss {
   std::size_t untrained_ = 0;
   std::vector<AnswerScore> others_;
   std::vector<double> good_, bad_;  // rewards
+  std::optional<double> shift_;
   double divisor_ = 1, loss_ = 0;
 };
 }  // namespace

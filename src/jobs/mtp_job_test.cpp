@@ -263,6 +263,7 @@ TEST_F(MtpJobs, WhatCannotBeTrainedJointlyIsRefused) {
   };
   refused("mtp-joint is on with adapter-rank 4; allowed is 0", [](SftConfig& c) { c.trained.rank = 4; });
   refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "tp=2"; });
+  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "dp=2,shard=weights"; });
   refused("mtp-joint is on with sparse-from 2; allowed is 0", [](SftConfig& c) { c.sparse_from = 2; });
 }
 

@@ -10,6 +10,7 @@
 #include "parallel/nccl_wire.h"
 #include "parallel/operations_test_tools.h"
 #include "parallel/thread_ranks.h"
+#include "tensor/cuda_stream.h"
 
 namespace lockstep {
 namespace {
@@ -95,6 +96,7 @@ TEST(DeviceWire, AProcessHasOneRank) {
 TEST(NcclWire, IsRefusedWithAReason) {
   try {
     load_nccl_wire();
+    EXPECT_TRUE(built_with_cuda()) << "it was loaded";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::unsupported) << e.what();
   }

@@ -48,7 +48,11 @@ class NcclWire final : public DeviceWire {
     const std::size_t first_received = staged.size();
     for (const Part& part : receives) add(part, true);
     if (moves.empty()) return;
-    if (module_.exchange(joined_, moves.data(), moves.size(), gpu.handle()) != 0) refuse();
+    if (module_.exchange(joined_, moves.data(), moves.size(), gpu.handle()) != 0) {
+      const std::string why = module_.error();
+      give_up();  // before `staged` goes: a part of the group may be under way
+      fail(ErrorCode::io, "NCCL says: {}", why);
+    }
     wait_for([&] { return begun() && gpu.finished(); }, check);
     for (std::size_t i = first_received; i < staged.size(); ++i) staged[i].empty(gpu);
     gpu.synchronize();

@@ -57,7 +57,7 @@ TrainSequence sequence_of_case(const DifferenceCase& one) {
   return d;
 }
 
-// The owners of cached pages: what is decoded is never found by what is prefilled.
+// The owners of cached pages and of kept forwards: what is decoded is never found by what is prefilled, and training reads what decoding kept.
 constexpr std::uint64_t kDecoding = 1, kPrefilling = 2;
 }  // namespace
 
@@ -90,15 +90,19 @@ CaseBench::CaseBench(const LoadedCase& loaded, const ParityPlace& place)
     : loaded_(loaded), runtime_({.kind = place.backend, .isa = place.isa, .threads = place.threads}, loaded.reader->model(), loaded.profile, loaded.length()) {
   if (place.ranks.size() == 1) kept_ = kept_forwards_of({.mode = loaded.one.keep_forward}, runtime_, place.page_size);
   const bool declared = loaded.one.shared_prefix > 0;
-  const TrainerOptions options{
-      .share_prefixes = declared, .declared_prefixes = declared, .page_size = place.page_size, .kept_forwards = kept_, .ranks = place.ranks};
+  const TrainerOptions options{.share_prefixes = declared,
+                               .declared_prefixes = declared,
+                               .page_size = place.page_size,
+                               .kept_forwards = kept_,
+                               .kept_owner = kDecoding,
+                               .ranks = place.ranks};
   if (!loaded.masters.empty()) {
     trainer_ = std::make_unique<Trainer>(runtime_, loaded.masters, options);
     weights_ = trainer_->weights();
   } else {
     weights_ = loaded.reader->weight_set(runtime_.backend, loaded.profile, loaded.one.weights_version);
     base_ = std::make_shared<FrozenBase>(runtime_, weights_, options);
-    if (loaded.adapter) adapter_trainer_ = std::make_unique<AdapterTrainer>(base_, loaded.adapter->layout, loaded.adapter->images);
+    if (loaded.adapter) adapter_trainer_ = std::make_unique<AdapterTrainer>(base_, loaded.adapter->layout, loaded.adapter->images, adamw(), kDecoding);
   }
   EngineOptions engine = scoring_options(runtime_, place.ranks, loaded.length() + place.page_size);
   engine.page_size = place.page_size;

@@ -52,7 +52,7 @@ class LocalMtp {
 
   // Gradient and step on the batch, under the trainer's weights as they are now. Jointly: between the trainer's forward_backward and its step, of which the
   // gradient gets the layer's part. Returns what metrics.jsonl tells of it. Errors: those of MtpTrainer::forward_backward; numeric for a loss that is not
-  // finite; unsupported where the model cannot be trained jointly. After one the trainer has no gradient either.
+  // finite; unsupported where the model cannot be trained jointly. After an error of forward_backward the trainer has no gradient either.
   Json take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam);
   // The same on sampled tokens, each with weight 1 where the policy is trained on it. Sequences stand alone, whatever prefixes they declare.
   Json take_step(const std::vector<PolicyDatum>& rollouts, const AdamParameters& adam);

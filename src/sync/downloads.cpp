@@ -226,10 +226,10 @@ void Downloads::fetch_pieces(const std::string& digest, Part& part) const {
   };
   if (part.pieces() == 0) return;
   if (!far_.gives_ranges()) piece(0);  // shows whether the server does
-  if (far_.gives_ranges().value_or(true)) {
-    ThreadPool(std::max(1, options_.parallel)).run(static_cast<std::int64_t>(part.pieces()), [&](std::int64_t i) { piece(static_cast<std::size_t>(i)); });
-    return;
-  }
+  ThreadPool(std::max(1, options_.parallel)).run(static_cast<std::int64_t>(part.pieces()), [&](std::int64_t i) {
+    if (far_.gives_ranges().value_or(true)) piece(static_cast<std::size_t>(i));
+  });
+  // What a server without ranges has still to send comes front to back.
   std::uint64_t begin = 0;
   for (std::size_t i = 0; i < part.pieces() && begin == part.begin(i); ++i) begin += part.have[i];
   if (begin < part.bytes) take(begin, part.bytes);

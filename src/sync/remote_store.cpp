@@ -57,7 +57,7 @@ void RemoteStore::stream(StoredKind kind, const std::string& digest, std::uint64
   if (bytes == 0) return;
   const std::string url = url_ + "/" + stored_path(kind, digest);
   if (ranges_ != Ranges::refused && transfer_.range(url, offset, bytes, sink)) {
-    ranges_ = Ranges::given;
+    if (offset > 0) ranges_ = Ranges::given;  // from the first byte on, an answer with the whole object looks the same
     return;
   }
   ranges_ = Ranges::refused;

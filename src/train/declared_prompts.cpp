@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -22,13 +24,16 @@ void declare_group(std::vector<TrainSequence>& batch, const std::vector<std::siz
 }
 
 void declare_prompts(std::vector<TrainSequence>& batch) {
-  std::map<std::vector<std::int32_t>, std::vector<std::size_t>> groups;
+  // Tokens, and the experts that a caller gives their rows: rows through other experts are other rows.
+  using Prompt = std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>;
+  std::map<Prompt, std::vector<std::size_t>> groups;
   for (std::size_t s = 0; s < batch.size(); ++s) {
-    const std::vector<std::int32_t>& tokens = batch[s].tokens;
-    groups[{tokens.begin(), tokens.begin() + unweighted_rows(batch[s])}].push_back(s);
+    const auto& [tokens, experts] = std::tie(batch[s].tokens, batch[s].experts);
+    const std::ptrdiff_t rows = unweighted_rows(batch[s]), of_row = tokens.empty() ? 0 : std::ssize(experts) / std::ssize(tokens);
+    groups[{{tokens.begin(), tokens.begin() + rows}, {experts.begin(), experts.begin() + rows * of_row}}].push_back(s);
   }
   for (const auto& [prompt, members] : groups) {
-    if (!prompt.empty() && members.size() >= 2) declare_group(batch, members, std::ssize(prompt));
+    if (!prompt.first.empty() && members.size() >= 2) declare_group(batch, members, std::ssize(prompt.first));
   }
 }
 

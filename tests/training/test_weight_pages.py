@@ -69,7 +69,7 @@ STEPS_OF_A_RUN = """import json, sys, time
 name, steps, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 for step in range(1, steps + 1):
     begun = time.process_time()
-    while time.process_time() - begun < 0.06:
+    while time.process_time() - begun < 0.3:
         pass
     with open(folder + "/work", "a") as file:
         file.write(name)
@@ -88,7 +88,7 @@ def test_runs_take_turns_and_are_measured_while_they_run(tmp_path):
     assert sorted(work) == list("aaaabbbbbbbb") and work.startswith(("abab", "abba", "baab")), work
     steps = runs_in_turns.measured_steps(tmp_path / "b.steps")
     assert steps and set(steps) <= set(range(2, 9)), steps  # the first has the start in it
-    assert all(0.03 <= row["processor_seconds"] <= 0.2 for row in steps.values()), steps
+    assert all(0.15 <= row["processor_seconds"] <= 0.9 for row in steps.values()), steps
     with pytest.raises(SystemExit, match="fails ended with status 3"):
         runs_in_turns.in_turns([runs_in_turns.Run("fails", [sys.executable, "-c", "raise SystemExit(3)"], tmp_path, tmp_path / "steps")], time.monotonic() + 60)
     with pytest.raises(runs_in_turns.TimeIsUp):

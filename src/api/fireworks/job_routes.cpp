@@ -26,10 +26,14 @@ TrainingJson job_json(const TrainingCall& call, const TrainerJob& job) {
   return json;
 }
 
+[[noreturn]] void fail_deleted(const std::string& name) {
+  throw RequestError(ErrorCode::not_found, "job", fmt::format("the trainer job '{}' was deleted", shown(name)), 404);
+}
+
 TrainerJob living_job(const TrainingCall& call, const std::string& id) {
   const std::string name = resource_name(call, kJobs, id);
   const TrainerJob job = call.service.control().job(call.owner, name);
-  if (job.state == "JOB_STATE_DELETED") throw RequestError(ErrorCode::not_found, "job", fmt::format("the trainer job '{}' was deleted", shown(name)), 404);
+  if (job.state == "JOB_STATE_DELETED") fail_deleted(name);
   return job;
 }
 
@@ -67,10 +71,14 @@ void change_job(const TrainingCall& call) {
     return call.answer(job_json(call, control.end_job(call.owner, living_job(call, path_segment(call, "job", ":cancel")).name, "JOB_STATE_CANCELLED")));
   const TrainerJob job = living_job(call, path_segment(call, "job", ":resume"));
   if (!control.jobs.find(call.owner, job.name)) return call.answer(job_json(call, job));  // the job "local" always runs
-  call.answer(job_json(call, control.jobs.change(call.owner, job.name, [](TrainerJob& changed) {
+  // In one look-up: what is deleted in this moment is not made again.
+  const auto resumed = control.jobs.change_existing(call.owner, job.name, [](TrainerJob& changed) {
+    if (changed.state == "JOB_STATE_DELETED") fail_deleted(changed.name);
     changed.state = "JOB_STATE_RUNNING";
     changed.updated = unix_now();
-  })));
+  });
+  if (!resumed) fail_deleted(job.name);
+  call.answer(job_json(call, *resumed));
 }
 }  // namespace
 
