@@ -40,6 +40,8 @@ class Run:
 
     def turn(self, until):
         """Goes on until its next step is whole, or it ends: then False."""
+        if self.process.poll() is not None:
+            return False
         begun, used = time.monotonic(), processor_seconds(self.process)
         self.process.send_signal(signal.SIGCONT)
         while self.lines() <= self.seen:
