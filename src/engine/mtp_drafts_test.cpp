@@ -265,11 +265,21 @@ TEST(MtpDrafts, OfDepthsThatShareNothing) {
   expect_same_bits(ranks.generate(rejecting(requests)), rejected, "ranks, rejection");
 }
 
+// With the weights of a new model, all ones, the layer's own norm of what it is given undoes the difference between a normed state and an unnormed one.
+void with_uneven_norm(MtpPlant& plant) {
+  const auto& parameters = plant.runtime.model->mtp()->manifest().parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].name.ends_with("shared_head.norm.weight"))
+      for (std::size_t n = 0; n < plant.layer_images[i].size(); ++n) plant.layer_images[i][n] = n % 2 == 0 ? 0.6f : 1.4f;
+  plant.layer = plant.make_layer();
+}
+
 // Depths that are given the unnormed output of the one before, whether they share keys or not: other guesses from the second token on, and the same answers.
 TEST(MtpDrafts, OfUnnormedStates) {
   for (const bool shares_keys : {true, false}) {
     MtpPlant normed("cpu-bf16w", {.threads = 2}, 128, shares_keys), unnormed("cpu-bf16w", {.threads = 2}, 128, shares_keys, false);
     EXPECT_FALSE(unnormed.runtime.model->config().at("normed_state_for_mtp_iteration").get<bool>());
+    for (MtpPlant* plant : {&normed, &unnormed}) with_uneven_norm(*plant);
     const std::vector<Request> requests = talkative_requests(8, unnormed.vocabulary());
     std::vector<Request> without = requests, one_ahead = requests;
     for (Request& r : without) r.drafts = {};
