@@ -17,7 +17,7 @@ TrainingBatch labelled_batch(std::uint64_t seed, const std::vector<std::int64_t>
     datum.inputs["label"] = NamedTensor{.shape = {1}, .floats = {}, .integers = {labels[d]}, .is_float = false};
     // Less likely than a random model makes them: the shift is above 0.
     datum.inputs["reference_logprobs"] =
-        NamedTensor{.shape = {std::ssize(datum.tokens)}, .floats = std::vector<float>(datum.tokens.size(), -4.5f), .integers = {}, .is_float = true};
+        NamedTensor{.shape = {std::ssize(datum.tokens)}, .floats = std::vector<float>(datum.tokens.size(), -9.0f), .integers = {}, .is_float = true};
   }
   return batch;
 }

@@ -12,6 +12,7 @@
 #include "jobs/rl_job.h"
 #include "kernels/planted_kernel_test_tools.h"
 #include "parity/parity_case.h"
+#include "tensor/device_pointer.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 // The head of training tells the neighbour of each log-probability.
 void tell_neighbours(const HeadLoss& op, ThreadPool& pool) {
   PlantedKernel<HeadLoss>::right(op, pool);
-  for (std::int64_t row = 0; row < op.logprob.rows; ++row) *reinterpret_cast<std::uint32_t*>(op.logprob.row_range(row, 1).address) ^= 1u;
+  for (std::int64_t row = 0; row < op.logprob.rows; ++row) *device_pointer<std::uint32_t>(op.logprob.row_range(row, 1)) ^= 1u;
 }
 
 class DifferenceOfARun : public testing::Test {

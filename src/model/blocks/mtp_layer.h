@@ -2,8 +2,8 @@
 // input joins the embedding of a token with a hidden state; embedding and head are the main model's (the trunk's).
 // - depth 1, the row of position p >= 1: u = eh_proj [enorm(Emb(t_p)) | hnorm(h_(p-1))], h of the trunk behind its final norm;
 // - y = layer(u), n = shared_head.norm(y); head(n) predicts t_(p+1)
-// - depth k >= 2, the same row: the token that depth k - 1 predicted and its n replace t_p and h (y instead of n where
-//   `normed_state_for_mtp_iteration` is false: state()); RoPE uses position p + k - 1
+// - depth k >= 2, the same row: the token that depth k - 1 predicted and its n replace t_p and h; RoPE uses position p + k - 1
+// Where `normed_state_for_mtp_iteration` is false, depth k is given y in place of n: the member `state` says which.
 // Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected. With
 // `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see the
 // cache's entries up to there; in training, where all rows of a depth are computed at once, they see the entries of their own depth.

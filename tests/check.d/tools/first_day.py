@@ -46,6 +46,7 @@ NOT_WALKED = [
     (r"^(deploy|rollback)", "asks a server that has an alias: tests/api/test_deployments.py walks them"),
     (r"^demo$", "two minutes: the same command with --quick is walked, and the whole one by ./check --night"),
     (r"^eval .*--n 500", "half a minute: eval is walked with fewer problems"),
+    (r"^parity --case", "repeats a difference, of which no run here has one: tests/system/difference_case_test.cpp makes one, and script/cli walks it"),
     (r"^parity .*--fuzz 1000", "minutes: parity is walked with fewer cases"),
     (r"^bench gemm --shape 4096x4096", "seconds of all processors: bench gemm is walked in script/speed"),
     (r"^bench (gemm|attention|memory|score)", "they time the whole machine: script/speed walks them"),
