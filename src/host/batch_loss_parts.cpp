@@ -18,14 +18,6 @@ void wrong_option(const std::string& loss, const std::string& name, const std::v
   fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
 }
 
-std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names) {
-  const auto* text = std::get_if<std::string>(&value);
-  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
-    fail(ErrorCode::invalid_argument, "{} is {}, allowed are {}{}", name, text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
-         text ? did_you_mean(*text, names) : "");
-  return *text;
-}
-
 PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::string& why,
                             const std::function<bool(const std::string&)>& stays) {
   TrainingBatch plain;

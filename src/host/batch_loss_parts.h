@@ -9,7 +9,6 @@
 namespace lockstep {
 
 [[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names);
-std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names);
 
 // What the trainer sees: a cross-entropy, whose weights come later, of the inputs whose names `stays` says yes to. A batch with kept tokens is refused;
 // `why` goes on from "... is given, and".

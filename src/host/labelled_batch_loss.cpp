@@ -27,12 +27,6 @@ std::int64_t label_of(const TrainingDatum& datum, std::size_t d, const std::stri
   return value;
 }
 
-double mean(const std::vector<double>& numbers) {
-  double sum = 0;
-  for (const double number : numbers) sum += number / static_cast<double>(numbers.size());
-  return sum;
-}
-
 class LabelledBatchLoss final : public BatchLoss {
  public:
   LabelledBatchLoss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
@@ -70,9 +64,13 @@ class LabelledBatchLoss final : public BatchLoss {
     }
   }
   std::map<std::string, double> metrics() const override {
-    const double good = mean(good_), bad = mean(bad_);
-    return {{"loss:sum", loss_},           {"accuracy:mean", told_apart()}, {"chosen_reward:mean", good},
-            {"rejected_reward:mean", bad}, {"margin:mean", good - bad},     {"shift:mean", kto_shift(others_)}};
+    const LabelledRewards told = labelled_rewards(good_, bad_);
+    return {{"loss:sum", loss_},
+            {"accuracy:mean", told.accuracy},
+            {"chosen_reward:mean", told.good},
+            {"rejected_reward:mean", told.bad},
+            {"margin:mean", told.good - told.bad},
+            {"shift:mean", kto_shift(others_)}};
   }
 
  private:
@@ -92,18 +90,6 @@ class LabelledBatchLoss final : public BatchLoss {
   }
   AnswerScore scored(const TrainSequence& answer, const std::vector<float>& logprobs) const {
     return answer_score(answer, logprobs, answer_score(answer, answer.reference_logprobs, 0).logprob);
-  }
-  // Of all pairs of a good answer and a bad one the share in which the good one has the higher reward.
-  double told_apart() const {
-    std::vector<double> bad = bad_;
-    std::sort(bad.begin(), bad.end());
-    double right = 0;
-    for (const double g : good_) {
-      const auto [below, above] = std::equal_range(bad.begin(), bad.end(), g);
-      right += static_cast<double>(below - bad.begin()) + 0.5 * static_cast<double>(above - below);
-    }
-    const auto pairs = static_cast<double>(good_.size()) * static_cast<double>(bad_.size());
-    return pairs > 0 ? right / pairs : 0.5;
   }
 
   PreferenceSettings settings_;

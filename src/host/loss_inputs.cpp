@@ -53,28 +53,12 @@ struct Support {
 };
 constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", "share_prompts"};
 
-// Forward is what is done anyway: rows of equal beginnings are computed once there.
-bool shares_backward(const LossValue& value) {
-  const auto* text = std::get_if<std::string>(&value);
-  const std::vector<std::string> names{"forward", "backward"};
-  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
-    fail(ErrorCode::invalid_argument, "share_prompts is {}, allowed are {}{}", text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
-         text ? did_you_mean(*text, names) : "");
-  return *text == "backward";
-}
-
 Support support_of(const LossRequest& wanted) {
   Support support;
   for (const auto& [name, value] : wanted.config) {
-    if (name == "target_logprob_support") {
-      const auto* text = std::get_if<std::string>(&value);
-      const std::vector<std::string> names{"full_vocabulary", "sampling_support"};
-      if (!text || std::find(names.begin(), names.end(), *text) == names.end())
-        fail(ErrorCode::invalid_argument, "target_logprob_support is {}, allowed are {}{}", text ? "'" + *text + "'" : std::string("no text"),
-             fmt::join(names, ", "), text ? did_you_mean(*text, names) : "");
-      support.sampled = *text == "sampling_support";
-    }
-    if (name == "share_prompts") support.shares_backward = shares_backward(value);
+    if (name == "target_logprob_support") support.sampled = text_option(name, value, {"full_vocabulary", "sampling_support"}) == "sampling_support";
+    // Forward is what is done anyway: rows of equal beginnings are computed once there.
+    if (name == "share_prompts") support.shares_backward = text_option(name, value, {"forward", "backward"}) == "backward";
     if (name == "temperature") {
       const auto* number = std::get_if<double>(&value);
       if (!number || !(*number >= 1e-6 && *number <= 100))
@@ -180,6 +164,14 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
 }
 
 }  // namespace
+
+std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
+    fail(ErrorCode::invalid_argument, "{} is {}, allowed are {}{}", name, text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
+         text ? did_you_mean(*text, names) : "");
+  return *text;
+}
 
 BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->facts().vocabulary, runtime.max_positions, runtime.model->facts().expert_shape()}; }
 

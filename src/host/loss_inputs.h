@@ -23,6 +23,9 @@ struct PreparedBatch {
   bool declares = false;          // some sequences declare a shared prefix (train/data.h): the option share_prompts
 };
 
+// The value of an option of a loss that is one of these words. Error invalid_argument.
+std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names);
+
 // Errors invalid_argument and unsupported name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the unknown loss and those that exist.
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits);
 

@@ -19,7 +19,7 @@ bool wants_advantages(const LossOptions& loss) {
 }
 
 // Takes the weights of rows in front that have no advantage, but never of the last row.
-void weigh_answer(TrainSequence& s, bool by_advantage) {
+void weigh_answer_alone(TrainSequence& s, bool by_advantage) {
   for (std::size_t i = 0; by_advantage && i < s.weights.size() && (s.weights[i] == 0 || s.advantages[i] == 0); ++i) s.weights[i] = 0;
   if (unweighted_rows(s) == std::ssize(s.weights)) s.weights.back() = 1;
 }
@@ -35,7 +35,7 @@ void share_prompts(const TrainingBatch& batch, const LossOptions& loss, std::vec
     if (s.targets_per_row > 1)
       fail(ErrorCode::unsupported, "share_prompts is 'backward', and data[{}] has {} targets a row; allowed is one, or 'forward'", d, s.targets_per_row);
     weights.push_back(s.weights);
-    weigh_answer(s, by_advantage && s.advantages.size() == s.weights.size());
+    weigh_answer_alone(s, by_advantage && s.advantages.size() == s.weights.size());
     has_prompt = has_prompt || unweighted_rows(s) > 0;
   }
   if (!has_prompt)

@@ -155,6 +155,24 @@ double kto_shift(const std::vector<AnswerScore>& mismatched) {
   return mismatched.empty() ? 0 : std::max(0.0, sum / static_cast<double>(mismatched.size()));
 }
 
+LabelledRewards labelled_rewards(const std::vector<double>& good, const std::vector<double>& bad) {
+  const auto goods = static_cast<double>(good.size()), bads = static_cast<double>(bad.size());
+  LabelledRewards told;
+  for (const double g : good) told.good += g / goods;
+  for (const double b : bad) told.bad += b / bads;
+  std::vector<double> ascending = bad;
+  std::erase_if(ascending, [](double b) { return std::isnan(b); });  // which no reward is above or equal to
+  std::sort(ascending.begin(), ascending.end());
+  double right = 0;
+  for (const double g : good) {
+    if (std::isnan(g)) continue;
+    const auto [below, above] = std::equal_range(ascending.begin(), ascending.end(), g);
+    right += static_cast<double>(below - ascending.begin()) + 0.5 * static_cast<double>(above - below);
+  }
+  if (goods * bads > 0) told.accuracy = right / (goods * bads);
+  return told;
+}
+
 AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference) {
   AnswerScore score;
   score.reference = reference;

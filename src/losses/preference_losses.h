@@ -64,4 +64,11 @@ PreferenceValue labelled_loss(const PreferenceSettings& settings, const AnswerSc
 // max(0, the mean of logprob - reference) over answers to other prompts; without gradient. 0 for none.
 double kto_shift(const std::vector<AnswerScore>& mismatched);
 
+// Rewards of good answers beside those of bad ones: their means, 0 for none, and of all pairs the share in which the good answer's is higher, half where
+// they are equal; 0.5 without pairs. Work grows as n log n.
+struct LabelledRewards {
+  double good = 0, bad = 0, accuracy = 0.5;
+};
+LabelledRewards labelled_rewards(const std::vector<double>& good, const std::vector<double>& bad);
+
 }  // namespace lockstep

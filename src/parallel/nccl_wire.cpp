@@ -29,7 +29,7 @@ class NcclWire final : public DeviceWire {
     id = gather(id).front();
     joined_ = module_.join(id.data(), process, processes);
     if (!joined_) refuse();
-    wait_for([this] { return begun(); }, check);
+    or_give_up([&] { wait_for([this] { return begun(); }, check); });
   }
 
   void exchange(Stream& stream, const std::vector<Part>& sends, const std::vector<Part>& receives, const Check& check) override {
@@ -48,12 +48,10 @@ class NcclWire final : public DeviceWire {
     const std::size_t first_received = staged.size();
     for (const Part& part : receives) add(part, true);
     if (moves.empty()) return;
-    if (module_.exchange(joined_, moves.data(), moves.size(), gpu.handle()) != 0) {
-      const std::string why = module_.error();
-      give_up();  // before `staged` goes: a part of the group may be under way
-      fail(ErrorCode::io, "NCCL says: {}", why);
-    }
-    wait_for([&] { return begun() && gpu.finished(); }, check);
+    or_give_up([&] {
+      if (module_.exchange(joined_, moves.data(), moves.size(), gpu.handle()) != 0) refuse();
+      wait_for([&] { return begun() && gpu.finished(); }, check);
+    });
     for (std::size_t i = first_received; i < staged.size(); ++i) staged[i].empty(gpu);
     gpu.synchronize();
   }
@@ -105,16 +103,20 @@ class NcclWire final : public DeviceWire {
   }
   // What is under way when it fails is given up before memory that it uses goes away.
   template <class F>
-  void wait_for(const F& done, const Check& check) {
+  void or_give_up(const F& work) {
     try {
-      for (int turns = 0; !done(); ++turns) {
-        check();
-        if (turns < 1000) std::this_thread::yield();
-        else std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
+      work();
     } catch (...) {
       give_up();
       throw;
+    }
+  }
+  template <class F>
+  static void wait_for(const F& done, const Check& check) {
+    for (int turns = 0; !done(); ++turns) {
+      check();
+      if (turns < 1000) std::this_thread::yield();
+      else std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 

@@ -27,10 +27,10 @@ void declare_prompts(std::vector<TrainSequence>& batch) {
   // Tokens, and the experts that a caller gives their rows: rows through other experts are other rows.
   using Prompt = std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>;
   std::map<Prompt, std::vector<std::size_t>> groups;
-  for (std::size_t s = 0; s < batch.size(); ++s) {
-    const auto& [tokens, experts] = std::tie(batch[s].tokens, batch[s].experts);
-    const std::ptrdiff_t rows = unweighted_rows(batch[s]), of_row = tokens.empty() ? 0 : std::ssize(experts) / std::ssize(tokens);
-    groups[{{tokens.begin(), tokens.begin() + rows}, {experts.begin(), experts.begin() + rows * of_row}}].push_back(s);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const TrainSequence& s = batch[i];
+    const std::ptrdiff_t rows = unweighted_rows(s), of_row = s.tokens.empty() ? 0 : std::ssize(s.experts) / std::ssize(s.tokens);
+    groups[{{s.tokens.begin(), s.tokens.begin() + rows}, {s.experts.begin(), s.experts.begin() + rows * of_row}}].push_back(i);
   }
   for (const auto& [prompt, members] : groups) {
     if (!prompt.first.empty() && members.size() >= 2) declare_group(batch, members, std::ssize(prompt.first));

@@ -70,14 +70,10 @@ PreferenceFigures of_labels(const PreferenceSettings& settings, PreferenceBatch&
     (desirable ? sum.chosen_logprob : sum.rejected_logprob) += answer.logprob;
     if (weigh) weigh_answer(batch.trained[i], v.chosen_slope / count);
   }
-  for (const double g : good)
-    for (const double b : bad) sum.accuracy += told_apart(g, b);
-  const auto goods = static_cast<double>(good.size()), bads = static_cast<double>(bad.size());
-  sum.accuracy = goods * bads > 0 ? sum.accuracy / (goods * bads) : 0.5;
-  for (const double g : good) sum.chosen_reward += g / goods;
-  for (const double b : bad) sum.rejected_reward += b / bads;
-  if (goods > 0) sum.chosen_logprob /= goods;
-  if (bads > 0) sum.rejected_logprob /= bads;
+  const LabelledRewards told = labelled_rewards(good, bad);
+  sum.accuracy = told.accuracy, sum.chosen_reward = told.good, sum.rejected_reward = told.bad;
+  if (!good.empty()) sum.chosen_logprob /= static_cast<double>(good.size());
+  if (!bad.empty()) sum.rejected_logprob /= static_cast<double>(bad.size());
   return sum;
 }
 }  // namespace
