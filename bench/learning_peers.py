@@ -147,7 +147,7 @@ def our_distill(options, over="vocabulary"):
         teachers.write_text(f'[[teacher]]\nname = "teacher"\nfolder = "{(folder / "teacher").resolve()}"\n')
         data.write_text("".join(json.dumps({"prompt": prompt, "domain": "all"}) + "\n" for prompt in prompts_of(options)))
         steps, _, peak = trained("distill", folder / "student", "--teachers", teachers, "--data", data, "--steps", options.steps, "--prompts", PROMPTS, "--rollouts", 1, "--max-tokens", ANSWER,
-                                 "--over", over, "--divergence", "reverse", "--learning-rate", 1e-6, threads=options.threads)  # fmt: skip
+                                 "--over", over, *([] if over == "sampled" else ["--divergence", "reverse"]), "--learning-rate", 1e-6, threads=options.threads)  # fmt: skip
     part = lambda key: statistics.median(step[key] for step in steps[1:])  # noqa: E731
     return {"step": part("rollout_seconds") + part("teacher_seconds") + part("train_seconds"), "rollouts": part("rollout_seconds"), "teacher": part("teacher_seconds"), "training": part("train_seconds"),
             "tokens": statistics.median(step["tokens"] for step in steps[1:]), "peak": peak}  # fmt: skip
