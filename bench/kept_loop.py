@@ -6,8 +6,8 @@
     bench/kept_loop.py --model FOLDER/bf16 [--lockstep build/lockstep] [--batch 4] [--group 8] [--max-tokens 128] [--steps 6] [--rounds 7] [--threads N] [--json FILE]
 
 Run it with the Python of an environment made from tools/oracle-requirements.txt and tools/oracle-requirements-alone.txt. Questions are sums of two digits, in place of
-GSM8K; the recipe leaves out a question whose answers are all right or all wrong, so a step may train on nothing, and then it is not counted. The first step that
-trained warms up. In the run with `all` training must have read rows that sampling kept, else the script ends.
+GSM8K, and name their answers: the recipe leaves out a question whose answers are all right or all wrong, and a model of SmolLM2's size hardly ever has a sum right,
+but now and then copies one. A step that trained on nothing is not counted. The first step that trained warms up. In the run with `all` training must have read rows that sampling kept, else the script ends.
 """
 import argparse
 import json
@@ -56,7 +56,7 @@ def write_questions(work):
     works_with_base.write_stand_ins(work)
     rng = random.Random(3)
     sums = [(rng.randint(1, 9), rng.randint(1, 9)) for _ in range(512)]
-    works_with_base.write_rows(work / "openai/gsm8k/train.jsonl", [{"question": f"What is {x} + {y}?", "answer": f"{x} + {y} = {x + y}\n#### {x + y}"} for x, y in sums])
+    works_with_base.write_rows(work / "openai/gsm8k/train.jsonl", [{"question": f"What is {x} + {y}? (It is \\boxed{{{x + y}}}.)", "answer": f"{x} + {y} = {x + y}\n#### {x + y}"} for x, y in sums])
 
 
 def run(options, mode):
