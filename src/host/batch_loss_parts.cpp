@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "train/value_loss.h"
 
@@ -15,7 +16,7 @@ double number_option(const std::string& name, const LossValue& value) {
 }  // namespace
 
 void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
-  fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
+  fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, {}", name, loss, allowed_are(name, names));
 }
 
 PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::string& why,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "host/batch_loss_parts.h"
 #include "losses/custom_loss.h"
@@ -63,8 +64,8 @@ class PreferenceBatchLoss final : public BatchLoss {
     for (std::size_t d = 0; d < batch.data.size(); ++d)
       for (const auto& [name, tensor] : batch.data[d].inputs)
         if (std::find(names.begin(), names.end(), name) == names.end())
-          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, allowed are {}{}", d, name, batch.loss.name,
-               fmt::join(names, ", "), did_you_mean(name, names));
+          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, {}", d, name, batch.loss.name,
+               allowed_are(name, names));
   }
   AnswerScore scored(const TrainSequence& answer, const std::vector<float>& logprobs) const {
     return answer_score(answer, logprobs, reference_ ? answer_score(answer, answer.reference_logprobs, 0).logprob : 0);

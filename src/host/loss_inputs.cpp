@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "host/batch_loss.h"
 #include "host/routing_matrix.h"
@@ -168,8 +169,7 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
 std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names) {
   const auto* text = std::get_if<std::string>(&value);
   if (!text || std::find(names.begin(), names.end(), *text) == names.end())
-    fail(ErrorCode::invalid_argument, "{} is {}, allowed are {}{}", name, text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
-         text ? did_you_mean(*text, names) : "");
+    fail(ErrorCode::invalid_argument, "{} is {}, {}", name, text ? "'" + *text + "'" : std::string("no text"), allowed_are(text ? *text : "", names));
   return *text;
 }
 
@@ -231,8 +231,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
         std::vector<std::string> names{"target_tokens", "mask"};
         if (!out.values) names.insert(names.end(), {"kept_tokens", "kept_by_rank"});
         for (const LossInputName& r : known) names.emplace_back(r.name);
-        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "),
-             did_you_mean(name, names));
+        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, {}", where, name, allowed_are(name, names));
       }
       sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "rl/environment.h"
@@ -81,8 +82,7 @@ DistillSummary run_distill(const DistillJob& job) {
   check_run_name(job.run.name);
   if (job.data.empty() == job.environment.empty())
     fail(ErrorCode::invalid_argument, "data is '{}' and environment is '{}', allowed is one of them", job.data, job.environment);
-  if (job.export_dtype != "bf16" && job.export_dtype != "f32")
-    fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
+  check_choice("export_dtype", job.export_dtype, {"bf16", "f32"});
   std::unique_ptr<Environment> environment;
   std::vector<PromptLine> lines;
   if (!job.environment.empty()) environment = make_environment(job.environment);

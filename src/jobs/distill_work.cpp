@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/seconds.h"
@@ -30,9 +31,7 @@ void check(const DistillSettings& s) {
   in_range("max_tokens", s.max_tokens, std::int64_t{1}, std::int64_t{1} << 20);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
   const Divergence kind = divergence_by_name(s.divergence);
-  const std::vector<std::string> places = distill_places();
-  if (std::find(places.begin(), places.end(), s.over) == places.end())
-    fail(ErrorCode::invalid_argument, "over is '{}', allowed are {}{}", s.over, fmt::join(places, ", "), did_you_mean(s.over, places));
+  check_choice("over", s.over, distill_places());
   in_range("teacher_top_k", s.teacher_top_k, std::int64_t{1}, std::int64_t{SamplingParameters::kMaxTopLogprobs});
   if (s.over == "sampled" && kind != Divergence::reverse)
     fail(ErrorCode::invalid_argument, "divergence is '{}' over sampled tokens, which are the student's; allowed is reverse", s.divergence);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -49,13 +50,12 @@ TeacherSettings teacher_of(const toml::node& node, const std::filesystem::path& 
   }
   for (const auto& [key, value] : *table)
     if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end())
-      fault(value,
-            fmt::format("unknown key '{}', allowed are {}{}", std::string(key.str()).substr(0, 60), fmt::join(kKeys, ", "), did_you_mean(key.str(), kKeys)));
+      fault(value, fmt::format("unknown key '{}', {}", std::string(key.str()).substr(0, 60), allowed_are(key.str(), kKeys)));
   const auto one_of = [&](const char* key, std::string& value, const std::vector<std::string>& allowed) {
     if (!table->get(key)) return;
     value = text(key);
     if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-      fault(*table->get(key), fmt::format("'{}' is '{}', allowed are {}{}", key, value, fmt::join(allowed, ", "), did_you_mean(value, allowed)));
+      fault(*table->get(key), fmt::format("'{}' is '{}', {}", key, value, allowed_are(value, allowed)));
   };
   const auto number = [&](const char* key, auto& value, auto low, auto high) {
     const toml::node* found = table->get(key);

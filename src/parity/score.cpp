@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -39,12 +40,7 @@ std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened,
 
 std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaNames.end()}; }
 
-ScoreVia score_via_by_name(std::string_view name) {
-  const auto found = std::find(kViaNames.begin(), kViaNames.end(), name);
-  if (found == kViaNames.end())
-    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "), did_you_mean(name, score_via_names()));
-  return static_cast<ScoreVia>(found - kViaNames.begin());
-}
+ScoreVia score_via_by_name(std::string_view name) { return static_cast<ScoreVia>(check_choice("via", name, score_via_names())); }
 
 std::string to_json_line(const ScoredRow& row) {
   std::string text = "{\"logprobs\":[";

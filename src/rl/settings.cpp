@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "rl/advantages/advantages.h"
 #include "rl/rollout.h"
@@ -19,15 +20,10 @@ std::vector<std::string> kl_names() { return {"k1", "k2", "k3", "unbiased", "k3_
 std::vector<std::string> kl_places() { return {"loss", "reward"}; }
 
 namespace {
-void one_of(std::string_view name, const std::string& value, const std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), value) == names.end())
-    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are {}{}", name, value, fmt::join(names, ", "), did_you_mean(value, names));
-}
-
 void check_kl(const RlSettings& s) {
   in_range("kl_coefficient", s.kl_coefficient, 0.0, 1e6);
-  one_of("kl", s.kl, kl_names());
-  one_of("kl_in", s.kl_in, kl_places());
+  check_choice("kl", s.kl, kl_names());
+  check_choice("kl_in", s.kl_in, kl_places());
   if (s.kl_coefficient > 0 && s.kl_in == "reward" && (s.kl == "unbiased" || s.kl == "k3_plus"))
     fail(ErrorCode::invalid_argument, "kl is '{}' with kl_in 'reward', but what it adds is a gradient; allowed in rewards are k1, k2, k3", s.kl);
   if (s.kl_coefficient > 0 && s.kl_in == "reward" && s.advantages != kGaeAdvantages && advantage_row(s.advantages).nonnegative)

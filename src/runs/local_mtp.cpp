@@ -1,9 +1,9 @@
 #include "runs/local_mtp.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/training_checkpoint.h"
@@ -29,17 +29,7 @@ const MtpLayer& layer_of(const OpenedModel& opened, const MtpSettings& settings)
   return *opened.model->mtp();
 }
 
-MtpLoss loss_named(const std::string& name) {
-  const std::vector<std::string> names = mtp_losses();
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i] == name) return static_cast<MtpLoss>(i);
-  fail(ErrorCode::invalid_argument, "mtp-loss is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
-}
-
-void check_choice(const char* option, const std::string& value, const std::vector<std::string>& allowed) {
-  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are {}{}", option, value, fmt::join(allowed, ", "), did_you_mean(value, allowed));
-}
+MtpLoss loss_named(const std::string& name) { return static_cast<MtpLoss>(check_choice("mtp-loss", name, mtp_losses())); }
 
 bool has_indexer(const MtpLayer& layer) {
   for (const Parameter& p : layer.manifest().parameters())

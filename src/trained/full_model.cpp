@@ -1,4 +1,4 @@
-#include "base/error.h"
+#include "base/choice.h"
 #include "base/give_way.h"
 #include "trained/led_model.h"
 #include "trained/trainer_shares.h"
@@ -77,9 +77,7 @@ std::vector<std::string> optimizer_names() {
 
 OptimizerFamily optimizer_family(const TrainedSettings& settings) {
   if (const OptimizerFamily* family = optimizer_named(settings.optimizer)) return *family;
-  const std::vector<std::string> names = optimizer_names();
-  fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed are {}{}", settings.optimizer, fmt::join(names, ", "),
-       did_you_mean(settings.optimizer, names));
+  fail_choice("optimizer_config.type", settings.optimizer, optimizer_names(), ErrorCode::unsupported);
 }
 
 std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {

@@ -8,6 +8,7 @@
 
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "base/choice.h"
 #include "base/server_paths.h"
 
 namespace lockstep {
@@ -147,7 +148,7 @@ TrainingJson masked(const DeploymentCall& call) {
     if (found == known.end()) {
       std::vector<std::string> names;
       for (const auto& [name, row] : known) names.push_back(name);
-      fail_value("updateMask", fmt::format("names '{}', allowed are {}{}", shown(path), fmt::join(names, ", "), did_you_mean(path, names)));
+      fail_value("updateMask", fmt::format("names '{}', {}", shown(path), allowed_are(path, names)));
     }
     const auto& [name, empty] = found->second;
     out[name] = json.contains(name) && !(json[name].is_null() && empty.is_string()) ? json[name] : empty;
@@ -247,8 +248,7 @@ DeploymentHost replica_deployments(std::shared_ptr<HostedDeployments> records, s
   const auto check = [models = std::move(models)](const std::string&, const std::string& name) {
     const std::vector<std::string> names = models->names();
     if (std::find(names.begin(), names.end(), model_label(name)) != names.end()) return;
-    throw RequestError(ErrorCode::not_found, "baseModel",
-                       fmt::format("baseModel is '{}', allowed are {}{}", shown(name), fmt::join(names, ", "), did_you_mean(name, names)), 404);
+    throw RequestError(ErrorCode::not_found, "baseModel", fmt::format("baseModel is '{}', {}", shown(name), allowed_are(name, names)), 404);
   };
   return {.records = std::move(records), .fleet = std::move(fleet), .base_model = first, .check_base_model = check};
 }
