@@ -1,6 +1,5 @@
 // Words of which a value must be one, and what is said of a value that is none of them. Any thread.
-//   check_choice("critic", settings.kind, critic_names());
-//   Error "critic is 'ful', allowed are none, full, adapter; did you mean 'full'?"
+//   check_choice("critic", "ful", {"none", "full"});  // Error "critic is 'ful', allowed are none, full; did you mean 'full'?"
 #pragma once
 #include <cstddef>
 #include <string>

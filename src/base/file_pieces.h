@@ -1,5 +1,5 @@
 // A file's bytes in their order, a piece at a time: for digests of files that memory need not hold. Any thread.
-//   for_file_pieces("model.safetensors", [&](std::string_view piece) { hash.update(piece); });
+//   for_file_pieces("model.safetensors", [&hash](std::string_view piece) { hash.update(piece); });
 #pragma once
 #include <filesystem>
 #include <functional>

@@ -17,6 +17,7 @@ GIVEN = {
     "base/entropy.h": "std::optional<std::uint64_t> given",
     "base/error.h": "double t",
     "base/fair_shares.h": "double now, double seconds",
+    "base/file_pieces.h": "Sha256& hash",
     "base/folder_lock.h": "const std::filesystem::path& runs",
     "base/log.h": "const std::string& path",
     "base/signals.h": "void (*step)()",
@@ -133,6 +134,7 @@ api/tinker/training_routes.h fields service table
 api/tinker/wire_fields.h json
 base/ascii.h header
 base/base64.h
+base/choice.h
 base/free_memory.h use
 base/give_way_everywhere.h
 base/guarded.h
@@ -270,6 +272,7 @@ numerics/mxfp4.h blocks groups scales values
 parallel/exchange_counts.h place
 parallel/mpi_wire.h
 parallel/planned_layout.h
+parallel/process_communicator.h mail
 parallel/process_ranks.h layout mail
 parallel/process_watch.h mail
 parallel/processes.h layout
