@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "host/shared_prompts.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
@@ -14,7 +15,8 @@ double number_option(const std::string& name, const LossValue& value) {
 }
 }  // namespace
 
-void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
+void wrong_option(const std::string& loss, const std::string& name, std::vector<std::string> names) {
+  names.emplace_back(kSharePrompts);
   fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
 }
 

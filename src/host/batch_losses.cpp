@@ -156,7 +156,17 @@ class CustomBatchLoss final : public BatchLoss {
         total_ += result.loss;
         sums_.resize(result.metrics.size(), 0.0);
         for (std::size_t m = 0; m < result.metrics.size(); ++m) sums_[m] += result.metrics[m];
-        for (std::size_t t = 0; t < logprobs[i].size(); ++t) prepared.sequences[d].weights[t] = 0.0f - result.gradient[t];
+        TrainSequence& sequence = prepared.sequences[d];
+        const auto shared = static_cast<std::size_t>(sequence.shared_prefix * sequence.targets_per_row);
+        for (std::size_t t = 0; t < logprobs[i].size(); ++t) {
+          if (t < shared && result.gradient[t] != 0)
+            fail(
+                ErrorCode::invalid_argument,
+                "share_prompts is 'backward', and the loss has the derivative {} by log-probability {}, of a prompt's row, which is no target then; allowed is "
+                "0",
+                result.gradient[t], t);
+          sequence.weights[t] = 0.0f - result.gradient[t];
+        }
       } catch (const Error& e) {
         fail(e.code(), "data[{}]: {}", d, e.message());
       }
@@ -196,13 +206,13 @@ std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const Bat
   return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
 }
 
-std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
-                                                  PreparedBatch& prepared) {
+std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, bool weighs_prompts,
+                                                  const BatchLimits& limits, PreparedBatch& prepared) {
   if (limits.values) refuse_loss(batch.loss.name, true);
   prepared = prepare_plain(batch, limits,
                            "a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
                            "target_logprob_support=sampling_support",
-                           [](const std::string& name) { return name == "target_tokens"; });
+                           [&](const std::string& name) { return name == "target_tokens" || (weighs_prompts && (name == "weights" || name == "mask")); });
   return std::make_unique<CustomBatchLoss>(batch, std::move(loss));
 }
 
