@@ -22,8 +22,9 @@ NamedTensor numbers(std::size_t count, float value) {
   return {.shape = {static_cast<std::int64_t>(count)}, .floats = std::vector<float>(count, value), .integers = {}, .is_float = true};
 }
 
+// Two of one prompt: each is a group of its own.
 TrainingBatch pairs() {
-  TrainingBatch batch = answers({1, 1, 2, 2, 3, 3});
+  TrainingBatch batch = answers({1, 1, 1, 1, 2, 2});
   batch.loss.name = "simpo";
   return batch;
 }
