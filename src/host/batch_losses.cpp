@@ -156,17 +156,8 @@ class CustomBatchLoss final : public BatchLoss {
         total_ += result.loss;
         sums_.resize(result.metrics.size(), 0.0);
         for (std::size_t m = 0; m < result.metrics.size(); ++m) sums_[m] += result.metrics[m];
-        TrainSequence& sequence = prepared.sequences[d];
-        const auto shared = static_cast<std::size_t>(sequence.shared_prefix * sequence.targets_per_row);
-        for (std::size_t t = 0; t < logprobs[i].size(); ++t) {
-          if (t < shared && result.gradient[t] != 0)
-            fail(
-                ErrorCode::invalid_argument,
-                "share_prompts is 'backward', and the loss has the derivative {} by log-probability {}, of a prompt's row, which is no target then; allowed is "
-                "0",
-                result.gradient[t], t);
-          sequence.weights[t] = 0.0f - result.gradient[t];
-        }
+        if (prepared.sequences[d].shared_prefix > 0) check_prompt(prepared, d, logprobs[i], result);
+        for (std::size_t t = 0; t < logprobs[i].size(); ++t) prepared.sequences[d].weights[t] = 0.0f - result.gradient[t];
       } catch (const Error& e) {
         fail(e.code(), "data[{}]: {}", d, e.message());
       }
@@ -181,6 +172,20 @@ class CustomBatchLoss final : public BatchLoss {
   }
 
  private:
+  // Rows of a shared prompt are no targets, and their log-probabilities are 0: nothing of the loss may depend on them.
+  void check_prompt(const PreparedBatch& prepared, std::size_t d, const std::vector<float>& logprobs, const CustomLoss::Result& result) const {
+    const TrainSequence& sequence = prepared.sequences[d];
+    const std::ptrdiff_t shared = sequence.shared_prefix * sequence.targets_per_row;
+    std::vector<float> others = logprobs;
+    std::fill_n(others.begin(), shared, -1.0f);
+    const CustomLoss::Result other = loss_->run(others, prepared.shapes[d], batch_.data[d].inputs);
+    const bool derived = std::any_of(result.gradient.begin(), result.gradient.begin() + shared, [](float slope) { return slope != 0; });
+    if (derived || other.loss != result.loss || other.gradient != result.gradient || other.metrics != result.metrics)
+      fail(ErrorCode::invalid_argument,
+           "share_prompts is 'backward', and the loss or a metric depends on log-probabilities of the prompt's rows, which are no targets then; allowed is one "
+           "that takes them times weights of 0, or not at all");
+  }
+
   const TrainingBatch& batch_;
   std::shared_ptr<const CustomLoss> loss_;
   double total_ = 0;

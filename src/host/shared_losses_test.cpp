@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "host/batch_loss.h"
 #include "host/shared_prompts_test_tools.h"
-#include "model/value_head.h"
 #include "train/declared_prompts.h"
 #include "train/trainer.h"
 

@@ -75,6 +75,15 @@ def unweighed(logprobs, weights):
     return -(logprobs + weights).sum(), {}
 
 
+def squared(logprobs, weights):
+    """Whose derivative by a log-probability of 0 is 0."""
+    return (logprobs.square() + weights).sum(), {}
+
+
+def metered(logprobs, weights):
+    return -(logprobs * weights).sum(), {"custom/all:sum": logprobs.sum()}
+
+
 def custom_step(server, function, config, weights=WEIGHTS):
     service = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy")
     client = service.create_lora_training_client(base_model=BASE, rank=0).result()
@@ -89,8 +98,10 @@ def test_a_traced_loss_shares_what_weighs_nothing(training_server):
     """Its gradient is that of the loss by name, alone and with shared prompts; the two are not one."""
     for config in ({}, {"share_prompts": "backward"}):
         assert custom_step(training_server, weighed, config) == tinker_step(training_server, config), config
-    with pytest.raises(tinker.RequestFailedError, match=r"data\[0\]: .*the loss has the derivative .* by log-probability \d+, of a prompt's row"):
-        custom_step(training_server, unweighed, {"share_prompts": "backward"})
+    for function in (unweighed, squared, metered):
+        custom_step(training_server, function, {})
+        with pytest.raises(tinker.RequestFailedError, match=r"data\[0\]: .*the loss or a metric depends on log-probabilities of the prompt's rows"):
+            custom_step(training_server, function, {"share_prompts": "backward"})
     with pytest.raises(tinker.RequestFailedError, match="no datum has a prompt"):
         custom_step(training_server, weighed, {"share_prompts": "backward"}, [[1.0] * len(own) for own in WEIGHTS])
     with pytest.raises(tinker.RequestFailedError, match="2 entries beside share_prompts"):
