@@ -16,6 +16,7 @@
 #include "runs/planned_run.h"
 #include "runs/preferences/preference_step.h"
 #include "runs/rank_traffic.h"
+#include "runs/sft_data.h"
 #include "runs/training_state.h"
 #include "train/declared_prompts.h"
 #include "train/kept_passes.h"
