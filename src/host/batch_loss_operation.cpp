@@ -10,6 +10,7 @@
 #include "host/batch_loss.h"
 #include "host/batch_pieces.h"
 #include "host/model_operations.h"
+#include "host/shared_prompts.h"
 #include "train/forward_pass.h"
 #include "train/kept_passes.h"
 #include "train/rank_record.h"
@@ -80,8 +81,12 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         const BatchLimits limits = tools_.limits(on, model);
         if (run->batch.forward_only)
           fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is {}", name, limits.values ? "value" : "cross_entropy");
-        run->loss = name == "custom" ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), limits, run->prepared)
-                                     : make_batch_loss(run->batch, limits, run->prepared);
+        const bool shares = shares_backward(run->batch.loss);
+        run->batch.loss.config.erase(kSharePrompts);  // no option of the loss's own
+        run->loss = name == "custom"
+                        ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), shares, limits, run->prepared)
+                        : make_batch_loss(run->batch, limits, run->prepared);
+        if (shares) share_weighed_prompts(run->loss->untrained(), run->loss->together() == 2, run->prepared);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
       const std::size_t untrained = run->loss->untrained();
@@ -128,7 +133,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
       if (run->begun) tools_.gradients.drop(on, model);
       throw;
     }
-    tools_.gradients.count(on, model, result);
+    tools_.gradients.count(on, model, result, run->prepared.declares);
     commons_.statistics.computed(run->prepared.sequences, false);
     return NumberedOperation::Worked{.result = encode(batch_loss_output(*run, std::move(result)))};
   };

@@ -4,6 +4,7 @@
 
 #include "base/choice.h"
 #include "base/error.h"
+#include "host/shared_prompts.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
@@ -15,7 +16,8 @@ double number_option(const std::string& name, const LossValue& value) {
 }
 }  // namespace
 
-void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
+void wrong_option(const std::string& loss, const std::string& name, std::vector<std::string> names) {
+  names.emplace_back(kSharePrompts);
   fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, {}", name, loss, allowed_are(name, names));
 }
 

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-[[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names);
+// `names`: the loss's options; share_prompts is one of every loss.
+[[noreturn]] void wrong_option(const std::string& loss, const std::string& name, std::vector<std::string> names);
 
 // What the trainer sees: a cross-entropy, whose weights come later, of the inputs whose names `stays` says yes to. A batch with kept tokens is refused;
 // `why` goes on from "... is given, and".

@@ -157,6 +157,7 @@ class CustomBatchLoss final : public BatchLoss {
         total_ += result.loss;
         sums_.resize(result.metrics.size(), 0.0);
         for (std::size_t m = 0; m < result.metrics.size(); ++m) sums_[m] += result.metrics[m];
+        if (prepared.sequences[d].shared_prefix > 0) check_prompt(prepared, d, logprobs[i], result);
         for (std::size_t t = 0; t < logprobs[i].size(); ++t) prepared.sequences[d].weights[t] = 0.0f - result.gradient[t];
       } catch (const Error& e) {
         fail(e.code(), "data[{}]: {}", d, e.message());
@@ -172,6 +173,20 @@ class CustomBatchLoss final : public BatchLoss {
   }
 
  private:
+  // Rows of a shared prompt are no targets, and their log-probabilities are 0: nothing of the loss may depend on them.
+  void check_prompt(const PreparedBatch& prepared, std::size_t d, const std::vector<float>& logprobs, const CustomLoss::Result& result) const {
+    const TrainSequence& sequence = prepared.sequences[d];
+    const std::ptrdiff_t shared = sequence.shared_prefix * sequence.targets_per_row;
+    std::vector<float> others = logprobs;
+    std::fill_n(others.begin(), shared, -1.0f);
+    const CustomLoss::Result other = loss_->run(others, prepared.shapes[d], batch_.data[d].inputs);
+    const bool derived = std::any_of(result.gradient.begin(), result.gradient.begin() + shared, [](float slope) { return slope != 0; });
+    if (derived || other.loss != result.loss || other.gradient != result.gradient || other.metrics != result.metrics)
+      fail(ErrorCode::invalid_argument,
+           "share_prompts is 'backward', and the loss or a metric depends on log-probabilities of the prompt's rows, which are no targets then; allowed is one "
+           "that takes them times weights of 0, or not at all");
+  }
+
   const TrainingBatch& batch_;
   std::shared_ptr<const CustomLoss> loss_;
   double total_ = 0;
@@ -197,13 +212,13 @@ std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const Bat
   return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
 }
 
-std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
-                                                  PreparedBatch& prepared) {
+std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, bool weighs_prompts,
+                                                  const BatchLimits& limits, PreparedBatch& prepared) {
   if (limits.values) refuse_loss(batch.loss.name, true);
   prepared = prepare_plain(batch, limits,
                            "a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
                            "target_logprob_support=sampling_support",
-                           [](const std::string& name) { return name == "target_tokens"; });
+                           [&](const std::string& name) { return name == "target_tokens" || (weighs_prompts && (name == "weights" || name == "mask")); });
   return std::make_unique<CustomBatchLoss>(batch, std::move(loss));
 }
 

@@ -77,7 +77,8 @@ std::shared_ptr<const CustomLoss> CustomLosses::find(const std::string& owner, c
   const auto named = wanted.config.find("loss_id");
   const auto* id = named == wanted.config.end() ? nullptr : std::get_if<std::string>(&named->second);
   if (!id || wanted.config.size() != 1)
-    fail(ErrorCode::invalid_argument, "loss_fn_config of the loss custom has {} entries, allowed is a text loss_id alone", wanted.config.size());
+    fail(ErrorCode::invalid_argument, "loss_fn_config of the loss custom has {} entries beside share_prompts, allowed is a text loss_id alone",
+         wanted.config.size());
   const auto losses = losses_.lock();
   const auto found = losses->find(*id);
   if (found == losses->end() || found->second.owner != owner || found->second.session != session)

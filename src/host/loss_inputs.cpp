@@ -52,14 +52,13 @@ struct Support {
   float temperature = 1;
   bool shares_backward = false;  // equal prompts are one sequence in the backward too
 };
-constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", "share_prompts"};
+constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", kSharePrompts};
 
 Support support_of(const LossRequest& wanted) {
   Support support;
+  support.shares_backward = shares_backward(wanted);
   for (const auto& [name, value] : wanted.config) {
     if (name == "target_logprob_support") support.sampled = text_option(name, value, {"full_vocabulary", "sampling_support"}) == "sampling_support";
-    // Forward is what is done anyway: rows of equal beginnings are computed once there.
-    if (name == "share_prompts") support.shares_backward = text_option(name, value, {"forward", "backward"}) == "backward";
     if (name == "temperature") {
       const auto* number = std::get_if<double>(&value);
       if (!number || !(*number >= 1e-6 && *number <= 100))
@@ -103,7 +102,9 @@ void take_support(const TrainingDatum& datum, const Support& support, std::int64
 LossOptions critic_loss(const TrainingBatch& batch) {
   const LossRequest& wanted = batch.loss;
   if (wanted.name != kValueLossName) refuse_loss(wanted.name, true);
-  LossOptions loss = value_loss(LossConfig(wanted.config.begin(), wanted.config.end()));
+  LossConfig config(wanted.config.begin(), wanted.config.end());
+  std::erase_if(config, [](const auto& one) { return one.first == kSharePrompts; });
+  LossOptions loss = value_loss(config);
   const std::vector<const char*> needed = needed_inputs(loss);
   const bool complete = std::all_of(batch.data.begin(), batch.data.end(), [&](const TrainingDatum& datum) {
     return std::all_of(needed.begin(), needed.end(), [&](const char* name) { return datum.inputs.contains(name); });
@@ -179,7 +180,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   PreparedBatch out;
   out.values = limits.values;
   out.loss = out.values ? critic_loss(batch) : loss_options(batch.loss);
-  const Support support = out.values ? Support{} : support_of(batch.loss);
+  const Support support = out.values ? Support{.shares_backward = shares_backward(batch.loss)} : support_of(batch.loss);
   const auto known = out.values ? std::span<const LossInputName>(kValueInputNames) : std::span<const LossInputName>(kLossInputNames);
   out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
   const std::vector<const char*> needed = needed_inputs(out.loss);

@@ -9,37 +9,13 @@
 #include "base/file.h"
 #include "host/batch_pieces.h"
 #include "host/loss_inputs.h"
-#include "host/training_test_tools.h"
+#include "host/shared_prompts_test_tools.h"
 #include "train/declared_prompts.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 namespace {
 
-// Answers of 5 tokens to these prompts of 8, each of which has a number.
-TrainingBatch answers(const std::vector<std::int32_t>& prompts, const std::string& share = {}) {
-  TrainingBatch batch;
-  batch.loss.name = "cross_entropy";
-  if (!share.empty()) batch.loss.config["share_prompts"] = share;
-  std::int32_t own = 0;
-  for (const std::int32_t prompt : prompts) {
-    std::vector<std::int32_t> text;
-    for (std::int32_t i = 0; i < 8; ++i) text.push_back((7 * prompt + i) % 64);
-    for (std::int32_t i = 0; i < 5; ++i) text.push_back((11 * ++own + i) % 64);
-    TrainingDatum datum;
-    datum.tokens.assign(text.begin(), text.end() - 1);
-    NamedTensor targets, weights;
-    targets.is_float = false;
-    targets.shape = weights.shape = {std::ssize(datum.tokens)};
-    targets.integers.assign(text.begin() + 1, text.end());
-    weights.floats.assign(datum.tokens.size(), 1.0f);
-    std::fill_n(weights.floats.begin(), 7, 0.0f);
-    datum.inputs["target_tokens"] = targets;
-    datum.inputs["weights"] = weights;
-    batch.data.push_back(std::move(datum));
-  }
-  return batch;
-}
 const std::vector<std::int32_t> kPrompts = {1, 2, 1, 3, 2, 1, 3, 4};  // of which only the last stands once
 
 // What the gradient and the step after it tell.
@@ -188,13 +164,6 @@ TEST(SharedPrompts, WhatCannotBeSharedIsRefused) {
   batch = answers(kPrompts, "backward");
   for (TrainingDatum& datum : batch.data) datum.inputs.erase("weights");
   EXPECT_NE(refused(batch).find("no datum has a prompt"), std::string::npos);
-  batch = answers({1}, "backward");
-  NamedTensor& targets = batch.data[0].inputs["target_tokens"];
-  NamedTensor& weights = batch.data[0].inputs["weights"];
-  targets.shape = weights.shape = {targets.shape[0], 2};
-  targets.integers.resize(2 * targets.integers.size(), 1);
-  weights.floats.resize(2 * weights.floats.size(), 1.0f);
-  EXPECT_NE(refused(batch).find("data[0] has 2 targets a row"), std::string::npos);
 }
 
 }  // namespace

@@ -115,6 +115,7 @@ DistillSummary run_distill(const DistillJob& job) {
   settled.resolved["teachers_digest"] = teacher_digest(job.teachers);
   if (!environment) settled.resolved["data_digest"] = prompt_digest(lines);
   Run run(settled);
+  work.leave_differences_in(run.path() / "difference");
   if (run.directory().resumed()) {
     check_resumed_settings(run.directory().config(), settled.resolved, {.free = {"data", "teachers", "teacher_megabytes"}, .unsaid = job.run.unsaid});
     work.restore(run.directory());

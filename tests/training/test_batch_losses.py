@@ -97,6 +97,12 @@ def test_dpo_and_distillation_have_the_weights_of_the_commands(start_server, tmp
         train(other, given, loss, {"averaging": "pair_mean"})
         other.save_state(f"other-{loss}").result()
         assert state(f"other-{loss}") != wanted
+    # Prompts that pairs share in the backward too are those of the command; that they are is another gradient.
+    lockstep(folder, "train", "preference", *COMMON, "--loss", "dpo", "--data", "pairs.jsonl", "--name", "shared", "--batch", len(PAIRS), "--eval-share", 0, "--init-seed", 7, "--share-prompts", "backward")
+    sharing = student(server, 7)
+    train(sharing, data, "dpo", {"beta": 0.1, "averaging": "pair_mean", "share_prompts": "backward"})
+    sharing.save_state("shared").result()
+    assert state("shared") == masters(folder, "runs/shared/checkpoints/*/state.safetensors") != wanted
 
     # The teacher is what DPO made, here as a PEFT folder and there as the client that trained it.
     lockstep(folder, "train", "distill", *COMMON, "--teachers", "teachers.toml", "--data", "prompts.jsonl", "--name", "distilled", "--prompts", len(PAIRS), "--temperature", 0.001, "--max-tokens", 12, "--init-seed", 3)
@@ -164,6 +170,11 @@ def test_kto_has_the_weights_of_the_command(start_server, tmp_path, folder):
     for step, result in zip(told, trained["kto"], strict=True):
         for ours, theirs in (("loss", "loss:sum"), ("accuracy", "accuracy:mean"), ("margin", "margin:mean"), ("chosen_reward", "chosen_reward:mean"), ("shift", "shift:mean")):
             assert result.metrics[theirs] == pytest.approx(step[ours], rel=1e-12, abs=1e-12), (step["step"], ours)
+    lockstep(folder, "train", "kto", *COMMON, "--data", "pairs.jsonl", "--name", "kto-shared", "--batch", 2 * len(PAIRS), "--eval-share", 0, "--init-seed", 7, "--share-prompts", "backward")
+    client = student(server, 7)
+    train(client, labelled(client), "kto", {"averaging": "answer_mean", "share_prompts": "backward"})
+    client.save_state("shared").result()
+    assert state("shared") == masters(folder, "runs/kto-shared/checkpoints/*/state.safetensors") != wanted
     # The controls: answers that fit as mismatched ones, so another shift, and another weight.
     assert trained["own"][-1].metrics["shift:mean"] > 0
     assert state("own") != wanted and state("heavy") != wanted
