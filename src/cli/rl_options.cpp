@@ -61,6 +61,10 @@ void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::
   });
 }
 
+void add_chat_option(OptionTable& table, bool* chat) {
+  table.flag("chat", chat, "Play each problem as a conversation in the model's chat template: answers before the last are calls of a tool (docs/rl.md)");
+}
+
 void add_rl_options(OptionTable& table, RlSettings& s) {
   table.text(
       "environment", &s.environment, "NAME",
@@ -72,6 +76,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.integer("max-tokens", &s.max_tokens, 1, 1 << 20, "N",
                 "Most tokens of a turn, its end token included; where one does not end the rollout does, without a reward for its end");
   add_window_option(table, &s.compact_at, &s.environment);
+  add_chat_option(table, &s.chat);
   table.flag("train-summaries", &s.train_summaries, "Train the summaries that the policy writes, too");
   table.refused("without --compact-at", [&s] { return s.compact_at == 0; });
   table.number("temperature", &s.temperature, 0.001, 100, "X", "Sampling temperature of the rollouts");

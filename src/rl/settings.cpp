@@ -69,6 +69,7 @@ void check(const RlSettings& s) {
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
   in_range<std::int64_t>("share_prompts_from", s.share_prompts_from, 2, 1 << 20);
   check_compact_at(s.compact_at, has_many_turns(s.environment), s.environment);
+  check_chat(s.chat, s.compact_at);
   in_range<std::int64_t>("warmup", s.warmup, 0, s.steps);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
   in_range<std::int64_t>("top_k", s.top_k, 0, (std::int64_t{1} << 31) - 1);
@@ -134,6 +135,7 @@ std::string describe(const RlSettings& s) {
   if (s.averaging != plain.averaging) text += fmt::format(" averaging {}", s.averaging);
   if (s.kl_coefficient > 0) text += fmt::format(" kl {} {} in {}", s.kl_coefficient, s.kl, s.kl_in);
   if (s.compact_at > 0) text += fmt::format(" compact_at {}", s.compact_at);
+  if (s.chat) text += " chat";
   if (!s.train_summaries) text += " train_summaries off";
   if (s.redraws > 0) text += fmt::format(" redraws {}", s.redraws);
   if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);

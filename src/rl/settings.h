@@ -17,6 +17,7 @@ struct RlSettings {
   std::int64_t problems = 32, rollouts = 8;  // a step: problems x rollouts completions
   std::int64_t max_tokens = 16;              // of a turn, with its end token; a turn without one ends the rollout, whose final reward is then 0
   std::int64_t compact_at = 0;               // tokens of a context window, of an environment of many turns (rl/trajectory/play.h); 0: there is one
+  bool chat = false;                         // conversations in the model's chat template (rl/conversation_environment.h); one window
   bool train_summaries = true;               // whether the summaries at the end of windows are trained; else they count as shown
   // What completions are drawn from. The ratios of the loss are over the same distribution.
   double temperature = 1;

@@ -48,6 +48,7 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.share_prompts_from = 1; });
   refused([](RlSettings& s) { s.compact_at = 72; });  // of a task of one answer
   refused([](RlSettings& s) { s.environment = "lockbox", s.compact_at = -1; });
+  refused([](RlSettings& s) { s.environment = "lockbox", s.compact_at = 72, s.chat = true; });
   RlSettings windows;
   windows.environment = "lockbox";
   windows.compact_at = 72;
@@ -109,6 +110,7 @@ TEST(RlSettings, WhatIsAsItWasHasNoWord) {
   changes([](RlSettings& o) { o.mini_batches = 2; });
   changes([](RlSettings& o) { o.stop_kl = 0.1; });
   changes([](RlSettings& o) { o.compact_at = 72; });
+  changes([](RlSettings& o) { o.chat = true; });
   changes([](RlSettings& o) { o.train_summaries = false; });
   RlSettings critic;
   critic.critic.kind = "full";
