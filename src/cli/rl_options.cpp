@@ -88,6 +88,10 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.choice("advantages", &s.advantages, all_advantage_names(), "How advantages are computed from rewards; gae: from a critic's values");
   table.choice("loss", &s.loss, policy_loss_names(), "The loss (docs/losses.md)");
   table.texts("loss-config", &s.loss_config, "KEY=VALUE", "An option of the loss");
+  table.choice(
+      "correction", &s.correction, correction_names(),
+      "A factor of each token by the trainer's over the sampler's probability, for rollouts under another profile: truncated, clipped, or 0 outside of bounds "
+      "(docs/losses.md)");
   table.number("clip-low", &s.clip_low, 0, 1, "X", "Clip the ratio below 1 - X");
   table.number("clip-high", &s.clip_high, 0, 1e6, "X", "Clip the ratio above 1 + X");
   table.refused("with a --loss that does not clip", [&s] { return !loss_clips(s.loss); }, {"clip-low", "clip-high"});
