@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include "numerics/profile.h"
 #include "parity/parity.h"
 #include "train/data.h"
 
