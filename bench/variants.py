@@ -223,6 +223,7 @@ def commits(options):
     groups.append((["SmolLM2 fp32, a training step of 2 x 64 tokens"], options.model, "cpu-f32", ["train", "--sequences", 2, "--length", 64]))
     groups.append((["countdown-glm, a training step of 32 x 64 tokens"], glm, "cpu-f32", ["train", "--sequences", 32, "--length", 64]))
     groups.append((["countdown-glm, a GRPO step of 8 x 8 samples of 32 tokens"], glm, "cpu-f32", ["rl"]))
+    groups.append((["countdown-glm, a GRPO step of the demo's 32 x 8 samples of 16 tokens"], glm, "cpu-bf16w", ["rl", "--prompts", 32, "--samples", 8, "--tokens", 16]))
     for names, model, profile, what in groups:
         run = lambda program: [row["seconds"] for row in lockstep("bench", what[0], "--json", "--model", model, "--profile", profile, "--threads", options.threads, "--seconds",
                                                                   max(options.seconds, 1), *what[1:], program=program)]  # fmt: skip

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/choice.h"
+#include "rl/conversation_environment.h"
 #include "rl/shared_prompts.h"
 #include "runs/run_settings.h"
 #include "runs/training_state.h"
@@ -19,7 +20,7 @@ RlSummary run_rl(const RlJob& job) {
   check(job.rl);
   check_run_name(job.run.name);
   check_choice("export_dtype", job.export_dtype, {"bf16", "f32"});
-  const auto environment = make_environment(job.rl.environment);
+  const auto environment = job.rl.chat ? make_conversation_environment(job.rl.environment, job.stack.runtime.model) : make_environment(job.rl.environment);
   RlStackSettings settings = job.stack;
   settings.profile_mix = job.allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
   settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(job.rl, *environment, tokenizer); };

@@ -38,6 +38,7 @@ void apply_algorithm(std::string_view name, RlSettings& s, const std::function<b
     if (!given("loss")) s.loss = row.loss;
     if (!given("clip-low")) s.clip_low = row.clip_low;
     if (!given("clip-high")) s.clip_high = row.clip_high;
+    if (!given("correction")) s.correction = row.correction;
     if (!given("averaging")) s.averaging = row.averaging;
     if (!given("kl-in")) s.kl_in = row.kl_in;
     if (!given("kl")) s.kl = row.kl;

@@ -62,6 +62,7 @@ GIVEN = {
     "observe/trace.h": "void (*work)()",
     "parallel/layout.h": "",
     "parallel/thread_ranks.h": "const RankLayout& layout",
+    "rl/conversation_environment.h": "",
     "rl/countdown.h": "std::uint64_t seed, std::uint64_t index",
     "rl/environment.h": "std::uint64_t seed, const std::string& answer",
     "rl/advantages/advantages.h": "",
