@@ -150,7 +150,7 @@ TEST(TrainingLimits, ACopyThatIsAskedForAgainIsTheFirst) {
   EXPECT_NE(bench.service->checkpoints().copy("me", copy), paths[0]);
 }
 
-// A loss is small as a text, and forty times as large as its arguments are.
+// A loss of 80 KB as a text takes megabytes.
 TEST(TrainingLimits, CustomLossesCountAsAClientsOwnData) {
   TrainingBench bench({.key_share = 10});
   std::string ones = "1";

@@ -177,6 +177,24 @@ TEST_F(HostileBodies, AnyFieldMayBeWrong) {
   EXPECT_FALSE(step.failed()) << step.message;
 }
 
+// An answer has a few copies of its message.
+TEST_F(HostileBodies, AnErrorRepeatsLittleOfWhatWasSent) {
+  const std::map<std::string, std::string> names{{"session_heartbeat", "session_id"}, {"create_sampling_session", "session_id"}, {"get_info", "model_id"},
+                                                 {"asample", "sampling_session_id"},  {"weights_info", "tinker_path"},           {"retrieve_future", "request_id"}};
+  std::size_t asked = 0;
+  for (const auto& [route, right] : right_bodies()) {
+    const auto name = names.find(route);
+    if (name == names.end()) continue;
+    Json body = right;
+    body[name->second] = std::string(1 << 20, 'a');
+    const ApiResponse answer = api.ask(route, text_of(body));
+    EXPECT_GE(answer.status, 400) << route;
+    EXPECT_LT(answer.body.size(), std::size_t{20'000}) << route;
+    ++asked;
+  }
+  EXPECT_EQ(asked, names.size());
+}
+
 TEST_F(HostileBodies, AnyBytesAreAnswered) {
   RandomSequence draws(11, RandomStream::fuzz);
   for (const auto& [route, right] : right_bodies())
