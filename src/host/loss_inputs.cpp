@@ -220,6 +220,8 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
       sequence.targets.push_back(static_cast<std::int32_t>(target));
     }
     sequence.weights.assign(sequence.targets.size(), 1.0f);
+    if (datum.inputs.contains("mask") && datum.inputs.contains("weights"))
+      fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has mask and weights, which are one input by two names; allowed is one of them", where);
     for (const auto& [name, tensor] : datum.inputs) {
       if (name == "target_tokens" && tensor.shape != targets.shape)
         fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}: a row has one value", target_name, tensor_shape_text(tensor.shape),
