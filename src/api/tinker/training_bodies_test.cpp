@@ -195,6 +195,22 @@ TEST_F(HostileBodies, AnErrorRepeatsLittleOfWhatWasSent) {
   EXPECT_EQ(asked, names.size());
 }
 
+TEST_F(HostileBodies, WhatStaysOfJobsAndDeploymentsHasASize) {
+  const auto make = [&](const std::string& kind, const std::string& id, const Json& body) {
+    ApiRequest request{"POST", "/v1/accounts/local/" + kind, id, "application/json", body.dump()};
+    request.headers.emplace_back("x-api-key", "k");
+    const auto recorder = std::make_shared<Recorder>();
+    api.routes.handle(std::move(request), recorder);
+    return recorder->json().dump();
+  };
+  const std::string text(4096, 'x'), longer = text + "x";
+  EXPECT_NE(make("rlorTrainerJobs", "rlorTrainerJobId=j", {{"displayName", longer}}).find("displayName has 4097 bytes, allowed are 4096"), std::string::npos);
+  for (const char* field : {"description", "deploymentShape", "hotLoadTrainerJob"})
+    EXPECT_NE(make("deployments", "deploymentId=d", {{field, longer}}).find(fmt::format("{} has 4097 bytes, allowed are 4096", field)), std::string::npos);
+  EXPECT_TRUE(api.bench.service->control().deployments.all(HostileApi::owner()).empty());
+  EXPECT_NE(make("deployments", "deploymentId=d", {{"description", text}}).find("READY"), std::string::npos);
+}
+
 TEST_F(HostileBodies, AnyBytesAreAnswered) {
   RandomSequence draws(11, RandomStream::fuzz);
   for (const auto& [route, right] : right_bodies())
