@@ -56,7 +56,8 @@ std::optional<Deployment> ChannelDeployments::changed(const std::string& owner, 
   std::optional<Deployment> before = find(owner, name);
   if (!before && !makes) return std::nullopt;
   if (!before)
-    check_deployment_room(records().size(), [&] { return all(owner).size(); }, key_share_, fmt::format("channel '{}' of '{}'", channel_, store_->label()));
+    check_deployment_room(
+        records().size(), [&] { return all(owner).size(); }, key_share_, fmt::format("channel '{}' of '{}'", channel_, store_->label()));
   Deployment one = changed_deployment(std::move(before), owner, name, change);
   const std::string text = to_json(one).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (text.size() > kMostRecordBytes)

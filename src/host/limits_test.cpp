@@ -103,10 +103,10 @@ TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
   wanted.user_metadata = ClientJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
   for (int i = 0; i < 6; ++i) bench.service->session_life().create("me", wanted);
   const std::string refusal = error_text([&] { bench.service->session_life().create("me", wanted); });
-  EXPECT_NE(
-      refusal.find("this API key has 114.0 MB of user_metadata, tags and custom losses and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB "
-                   "(--key-share"),
-      std::string::npos)
+  EXPECT_NE(refusal.find(
+                "this API key has 114.0 MB of user_metadata, tags and custom losses and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB "
+                "(--key-share"),
+            std::string::npos)
       << refusal;
   bench.service->session_life().create("you", wanted);  // has a share of its own
   wanted.user_metadata = {};

@@ -179,8 +179,9 @@ TEST_F(HostileBodies, AnyFieldMayBeWrong) {
 
 // An answer has a few copies of its message.
 TEST_F(HostileBodies, AnErrorRepeatsLittleOfWhatWasSent) {
-  const std::map<std::string, std::string> names{{"session_heartbeat", "session_id"}, {"create_sampling_session", "session_id"}, {"get_info", "model_id"},
-                                                 {"asample", "sampling_session_id"},  {"weights_info", "tinker_path"},           {"retrieve_future", "request_id"}};
+  const std::map<std::string, std::string> names{
+      {"session_heartbeat", "session_id"}, {"create_sampling_session", "session_id"}, {"get_info", "model_id"},
+      {"asample", "sampling_session_id"},  {"weights_info", "tinker_path"},           {"retrieve_future", "request_id"}};
   std::size_t asked = 0;
   for (const auto& [route, right] : right_bodies()) {
     const auto name = names.find(route);
