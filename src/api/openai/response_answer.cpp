@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 
 #include "api/openai/chat_answer.h"
 #include "api/openai/response_input.h"
@@ -35,7 +36,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
       [&](const std::string& id) {
         const auto previous = kept_->find(owner, id);
         if (!previous) fail_unknown("previous_response_id", id, 400);
-        return read_own_json(previous->messages);
+        return read_json(previous->messages, {.depth = SIZE_MAX, .key_comparisons = INT64_MAX});  // on the account of whoever asks
       },
       sampling_defaults(service_->model().defaults()));
   if (model) r.chat.sampling.model = *model;
