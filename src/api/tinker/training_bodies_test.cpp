@@ -197,7 +197,7 @@ TEST_F(HostileBodies, AnErrorRepeatsLittleOfWhatWasSent) {
   EXPECT_EQ(asked, names.size());
 }
 
-TEST_F(HostileBodies, WhatStaysOfJobsAndDeploymentsHasASize) {
+TEST_F(HostileBodies, WhatStaysOfTheControlPlaneHasASize) {
   const auto make = [&](const std::string& kind, const std::string& id, const Json& body) {
     ApiRequest request{"POST", "/v1/accounts/local/" + kind, id, "application/json", body.dump()};
     request.headers.emplace_back("x-api-key", "k");
@@ -209,6 +209,8 @@ TEST_F(HostileBodies, WhatStaysOfJobsAndDeploymentsHasASize) {
   EXPECT_NE(make("rlorTrainerJobs", "rlorTrainerJobId=j", {{"displayName", longer}}).find("displayName has 4097 bytes, allowed are 4096"), std::string::npos);
   for (const char* field : {"description", "deploymentShape", "hotLoadTrainerJob"})
     EXPECT_NE(make("deployments", "deploymentId=d", {{field, longer}}).find(fmt::format("{} has 4097 bytes, allowed are 4096", field)), std::string::npos);
+  EXPECT_NE(make("checkpoints/c:promote", "", {{"output_model", "accounts/" + longer + "/models/m"}}).find("output_model has 4115 bytes, allowed are 4096"),
+            std::string::npos);
   EXPECT_TRUE(api.bench.service->control().deployments.all(HostileApi::owner()).empty());
   EXPECT_NE(make("deployments", "deploymentId=d", {{"description", text}}).find("READY"), std::string::npos);
 }
