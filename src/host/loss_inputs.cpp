@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "host/batch_loss.h"
+#include "host/batch_pieces.h"
 #include "host/routing_matrix.h"
 #include "host/shared_prompts.h"
 #include "model/runtime.h"
@@ -246,6 +247,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
   if (support.shares_backward) {
     share_prompts(batch, out.loss, out.sequences);
+    check_uncut(out.sequences, limits.max_positions);
     out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   }
   return out;
