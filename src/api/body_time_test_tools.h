@@ -1,6 +1,6 @@
 // How long a route works for a long body, wherever that is long: each list and text of a right body grows to a hundred kilobytes. Work that walks for each
 // piece over all before it takes seconds there; reading takes hundredths. Tests only.
-//   expect_soon_answered("create_session", right, [&](const std::string& body) { ask("create_session", body); });
+//   expect_soon_answered("create_session", right, [&](const std::string& body) { post("create_session", body); });
 #pragma once
 #include <gtest/gtest.h>
 #include <time.h>
