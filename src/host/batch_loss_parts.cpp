@@ -82,6 +82,14 @@ void check_references(const TrainingBatch& batch, const PreferenceRow& row) {
       fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no reference_logprobs, which the loss {} needs", d, row.name);
 }
 
+void check_inputs(const TrainingBatch& batch, const std::vector<std::string>& names) {
+  for (std::size_t d = 0; d < batch.data.size(); ++d)
+    for (const auto& [name, tensor] : batch.data[d].inputs)
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, allowed are {}{}", d, name, batch.loss.name,
+             fmt::join(names, ", "), did_you_mean(name, names));
+}
+
 void check_trained_tokens(const PreparedBatch& prepared) {
   for (std::size_t d = 0; d < prepared.sequences.size(); ++d)
     if (!(answer_score(prepared.sequences[d], std::vector<float>(prepared.sequences[d].targets.size(), 0.0f), 0).weight > 0))

@@ -24,8 +24,9 @@ class PreferenceBatchLoss final : public BatchLoss {
            "end of a request: data[{}] is alone",
            batch.data.size(), batch.loss.name, batch.data.size() - 1);
     check_references(batch, row);
-    if (limits.values) check_answers(batch);
+    if (limits.values) check_inputs(batch, {"target_tokens", "weights", "mask"});
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string&) { return true; });
+    check_inputs(batch, {"target_tokens", "weights", "mask", "reference_logprobs"});
     for (std::size_t d = 0; limits.values && d < batch.data.size(); ++d) {
       if (batch.data[d].inputs.contains("weights") || batch.data[d].inputs.contains("mask")) continue;
       std::vector<float>& weights = prepared.sequences[d].weights;  // the value of its end is the answer's
@@ -59,14 +60,6 @@ class PreferenceBatchLoss final : public BatchLoss {
   }
 
  private:
-  static void check_answers(const TrainingBatch& batch) {
-    const std::vector<std::string> names{"target_tokens", "weights", "mask"};
-    for (std::size_t d = 0; d < batch.data.size(); ++d)
-      for (const auto& [name, tensor] : batch.data[d].inputs)
-        if (std::find(names.begin(), names.end(), name) == names.end())
-          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, {}", d, name, batch.loss.name,
-               allowed_are(name, names));
-  }
   AnswerScore scored(const TrainSequence& answer, const std::vector<float>& logprobs) const {
     return answer_score(answer, logprobs, reference_ ? answer_score(answer, answer.reference_logprobs, 0).logprob : 0);
   }
@@ -99,6 +92,7 @@ class DistillBatchLoss final : public BatchLoss {
              path_);
     }
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string& name) { return name != kTeacher; });
+    check_inputs(batch, {"target_tokens", "weights", "mask", kTeacher});
     double tokens = 0;
     for (std::size_t d = 0; d < batch.data.size(); ++d) {
       const TrainSequence& sequence = prepared.sequences[d];

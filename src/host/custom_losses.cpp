@@ -61,6 +61,7 @@ std::string CustomLosses::create(const std::string& owner, const std::string& se
     const std::string text = record.dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
     if (text.size() > kMostLossBytes) fail(ErrorCode::invalid_argument, "the loss has {} bytes, allowed are {}", text.size(), kMostLossBytes);
     std::shared_ptr<const CustomLoss> loss = loss_of_document(record);
+    const auto room = commons_.metadata.hold(owner, loss->bytes());
     commons_.store->put("custom_loss", id, text);
     {
       const auto losses = losses_.lock();
@@ -97,6 +98,11 @@ void CustomLosses::remove_of(const std::string& session) {
     const auto losses = losses_.lock();
     losses->erase(id);
   }
+}
+
+void CustomLosses::each_bytes(const MetadataRoom::Count& count) const {
+  const auto losses = losses_.lock();
+  for (const auto& [id, one] : *losses) count(one.owner, one.loss->bytes());
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "base/choice.h"
 #include "base/error.h"
 #include "host/batch_loss.h"
+#include "host/batch_pieces.h"
 #include "host/routing_matrix.h"
 #include "host/shared_prompts.h"
 #include "model/runtime.h"
@@ -221,6 +222,8 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
       sequence.targets.push_back(static_cast<std::int32_t>(target));
     }
     sequence.weights.assign(sequence.targets.size(), 1.0f);
+    if (datum.inputs.contains("mask") && datum.inputs.contains("weights"))
+      fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has mask and weights, which are one input by two names; allowed is one of them", where);
     for (const auto& [name, tensor] : datum.inputs) {
       if (name == "target_tokens" && tensor.shape != targets.shape)
         fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}: a row has one value", target_name, tensor_shape_text(tensor.shape),
@@ -244,6 +247,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
   if (support.shares_backward) {
     share_prompts(batch, out.loss, out.sequences);
+    check_uncut(out.sequences, limits.max_positions);
     out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   }
   return out;

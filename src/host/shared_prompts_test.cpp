@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/growth_test_tools.h"
 #include "host/batch_pieces.h"
 #include "host/loss_inputs.h"
 #include "host/shared_prompts_test_tools.h"
@@ -148,6 +149,43 @@ TEST(SharedPrompts, CheckpointsOfWhatTheyMovedSaySo) {
   bench.result(bench.step(made.bytes, 2));
   EXPECT_EQ(saved(made.bytes, 3, "later").first, profile.training_digest(true));
 }
+
+// Others wait for a turn, and what equal prompts hold together is one.
+TEST(SharedPrompts, WhatIsComputedAtOnceHasASize) {
+  TrainingBench bench;
+  const BatchLimits limits = batch_limits(*bench.base->opened.runtime);
+  EXPECT_EQ(most_uncut_rows(limits.max_positions), 16'384);
+  EXPECT_EQ(most_uncut_rows(8192), 32'768);
+  std::vector<std::int32_t> prompts;
+  for (std::int32_t i = 0; i < 4100; ++i) prompts.push_back(i % 60);
+  const auto said = [&](const std::vector<std::int32_t>& of) { return error_text([&] { prepare_batch(answers(of, "backward"), limits); }); };
+  EXPECT_NE(said(prompts).find("data[0] to data[4099], which equal prompts hold together, are 4100 data of"), std::string::npos) << said(prompts);
+  std::sort(prompts.begin(), prompts.end());
+  EXPECT_EQ(said(prompts), "accepted");  // beside each other
+  EXPECT_NE(said(std::vector<std::int32_t>(4000, 1)).find("are 4000 data of 20007 rows; they are computed at once, and allowed are 4096 data of 16384 rows"),
+            std::string::npos);
+  EXPECT_EQ(error_text([&] { prepare_batch(answers(std::vector<std::int32_t>(4000, 1)), limits); }), "accepted");  // nothing is shared
+}
+
+#ifndef __SANITIZE_THREAD__  // work that is counted on one thread
+
+TEST(SharedPrompts, CuttingABatchIsLinear) {
+  const auto pairs = [](std::size_t count) {
+    std::vector<TrainSequence> sequences(count);
+    for (std::size_t s = 0; s < count; ++s) {
+      sequences[s].tokens.assign(8, 1);
+      sequences[s].prefix_group = static_cast<std::int64_t>(s - s % 2);
+      sequences[s].shared_prefix = 2;
+    }
+    return sequences;
+  };
+  const auto cut = [](const std::vector<TrainSequence>& sequences) {
+    for (std::size_t begin = 0; begin < sequences.size();) begin = piece_end(sequences, begin, 2048);
+  };
+  EXPECT_LT(growth(pairs, cut, 8192), kLinearGrowth);
+}
+
+#endif
 
 TEST(SharedPrompts, WhatCannotBeSharedIsRefused) {
   TrainingBench bench;
