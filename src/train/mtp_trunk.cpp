@@ -55,6 +55,7 @@ Tensor MtpRank::trunk_states(const TrunkShare& trunk, const std::vector<TrainSeq
     options.stage = forward.stage.get();
   }
   options.checkpoint = joint && options_.checkpoint_activations;
+  if (options.checkpoint) options.row_tile = options_.row_tile;
   forward.context =
       std::unique_ptr<Context>(new Context(runtime_.context(*trunk.weights, *forward.cache, batch, options, joint ? joint->tape() : nullptr, sharding_.get())));
   Tensor hidden = model.forward(*forward.context);
