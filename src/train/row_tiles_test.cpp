@@ -91,7 +91,8 @@ TEST(RowTiles, OfLearningIndexersRanksAndOtherNumbers) {
   const Tiled want = train(bench, {.profile = "cpu-bf16w", .indexer = true}, data);
   expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true}, data), want, "64 rows");
   expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .micro_batch = 2}, data), want, "micro-batches");
-  expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .ranks = {.tp = 2, .ep = 2}}, data), want, "ranks");
+  const RankLayout ranks{.tp = 2, .ep = 2};
+  expect_same(bench, train(bench, {.row_tile = 64, .ranks = ranks}, data), train(bench, {.ranks = ranks}, data), "ranks");
   expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .backend = BackendKind::deferred}, data), want, "deferred");
 }
 
