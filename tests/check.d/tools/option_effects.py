@@ -173,7 +173,7 @@ ROWS = {
     "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4), ("acceptance", "rejection", {"speculate": "ngram", "max-tokens": 60, "temperature": 2}),
                            ("schema", FILES / "schema.json"), ("json-object", True), ("stop", "="), ("json", NO)],
     "eval": RUNTIME + [("adapter", ADAPTER), ("n", 4), ("samples", 3), ("temperature", 3), ("max-tokens", 3), ("compact-at", 29, {"model": TAUGHT, "WORDS": ["lockbox"], "n": 20}), ("seed", 5), ("json", NO)],
-    "eval drafts": RUNTIME + [("data", FILES / "fewer-prompts.jsonl"), ("environment", "countdown", {"data": NO, "n": 2}), ("n", 1), ("max-tokens", 3), ("temperature", 0), ("seed", 4), ("at-once", 2), ("speculate", "siblings"), ("draft-tokens", 2), ("json", NO)],
+    "eval drafts": RUNTIME + [("data", FILES / "fewer-prompts.jsonl"), ("environment", "countdown", {"data": NO, "n": 2}), ("n", 1), ("max-tokens", 3), ("temperature", 0), ("seed", 4), ("at-once", 2), ("speculate", "siblings"), ("draft-tokens", 2), ("acceptance", "rejection"), ("json", NO)],
     "tokenize": [("model", NEEDED), ("text", "3"), ("ids", "5 6", {"text": NO}), ("jsonl", True, {"text": NO, "stdin": '{"text":"3"}\n'}), ("json", True), ("add-special", False, {"model": FILES / "begins"}), ("parse-special", False, {"text": SPECIAL}),
                  ("skip-special", True, {"text": NO, "ids": SPECIAL_ID})],
     "render": [("model", NEEDED), ("template", FILES / "b.jinja"), ("messages", FILES / "other-talk.json"), ("tools", FILES / "tools.json"), ("train", FILES / "talks.jsonl", {"messages": NO, "stdin": "[]"}),
