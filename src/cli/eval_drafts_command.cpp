@@ -25,7 +25,8 @@ struct DraftsSettings {
 };
 
 bool parse(const Arguments& arguments, DraftsSettings& s) {
-  OptionTable table("eval drafts", "Answers prompts with and without guesses ahead: how many are right by position, and whether any bit differs (exit 1, but with --acceptance rejection).",
+  OptionTable table("eval drafts",
+                    "Answers prompts with and without guesses ahead: how many are right by position, and whether any bit differs (exit 1, if coupled).",
                     {"lockstep eval drafts --model DIR --data prompts.jsonl --speculate ngram",
                      "lockstep eval drafts --model DIR --data prompts.jsonl --speculate siblings,ngram --draft-tokens 3 --json"});
   table.input("data", &s.data, "FILE", "JSONL of {\"prompt\"}, as train distill reads it");
