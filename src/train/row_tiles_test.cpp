@@ -1,8 +1,6 @@
 // Feed-forward layers that are computed again work in tiles of rows: less memory, and the bits, the router's loads and the work counts of all rows at once.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "model/adapter_test_tools.h"
 #include "model/archs/config_test_tools.h"
 #include "train/adapter_trainer.h"
@@ -29,7 +27,7 @@ struct Tiled {
   std::int64_t activations = 0, gradients = 0;  // at the most, of the first rank's backwards
 };
 
-Tiled train(const TrainBench& bench, const TileCase& c, const std::vector<TrainSequence>& data) {
+Tiled train_in_tiles(const TrainBench& bench, const TileCase& c, const std::vector<TrainSequence>& data) {
   Runtime runtime({.kind = c.backend, .threads = 2}, bench.model, profile_by_name(c.profile), 1024);
   const TrainerOptions options{.micro_batch = c.micro_batch,
                                .checkpoint_activations = c.checkpoint,
@@ -52,7 +50,7 @@ Tiled train(const TrainBench& bench, const TileCase& c, const std::vector<TrainS
   return tiled;
 }
 
-void expect_same(const TrainBench& bench, const Tiled& got, const Tiled& want, const std::string& what) {
+void expect_same_tiled(const TrainBench& bench, const Tiled& got, const Tiled& want, const std::string& what) {
   SCOPED_TRACE(what);
   EXPECT_TRUE(got.scores == want.scores);
   EXPECT_EQ(got.losses, want.losses);
@@ -61,9 +59,9 @@ void expect_same(const TrainBench& bench, const Tiled& got, const Tiled& want, c
 }
 
 // Of small models and rows enough that tiles pay: one sequence has two segments of gradients.
-std::vector<TrainSequence> texts(const TrainBench& bench) { return sequences(bench.model->facts().vocabulary, 5, 1000); }
+std::vector<TrainSequence> tiled_texts(const TrainBench& bench) { return sequences(bench.model->facts().vocabulary, 5, 1000); }
 
-std::string config_of(const std::string& family) {
+std::string tiled_config(const std::string& family) {
   if (family == "glm_moe_dsa") return kGlm;
   if (family == "llama") return kLlama;
   Json biased = small_gpt_oss();
@@ -75,25 +73,26 @@ class RowTilesOf : public testing::TestWithParam<const char*> {};
 
 // Of one backward, whose weights have accumulators for the time of a layer alone; of several; in tiles of one segment and of more.
 TEST_P(RowTilesOf, HaveTheBitsOfAllRows) {
-  const TrainBench bench(config_of(GetParam()));
-  const std::vector<TrainSequence> data = texts(bench);
-  const Tiled want = train(bench, {}, data);
-  expect_same(bench, train(bench, {.row_tile = 64}, data), want, "64 rows");
-  expect_same(bench, train(bench, {.row_tile = 600}, data), want, "600 rows");
-  expect_same(bench, train(bench, {.row_tile = 64, .accumulate = true}, data), want, "64 rows, accumulated");
+  const TrainBench bench(tiled_config(GetParam()));
+  const std::vector<TrainSequence> data = tiled_texts(bench);
+  const Tiled want = train_in_tiles(bench, {}, data);
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 64}, data), want, "64 rows");
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 600}, data), want, "600 rows");
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 64, .accumulate = true}, data), want, "64 rows, accumulated");
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, RowTilesOf, testing::Values("glm_moe_dsa", "llama", "gpt_oss"), [](const auto& info) { return std::string(info.param); });
 
 TEST(RowTiles, OfLearningIndexersRanksAndOtherNumbers) {
   const TrainBench bench{std::string(kGlm)};
-  const std::vector<TrainSequence> data = texts(bench);
-  const Tiled want = train(bench, {.profile = "cpu-bf16w", .indexer = true}, data);
-  expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true}, data), want, "64 rows");
-  expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .micro_batch = 2}, data), want, "micro-batches");
+  const std::vector<TrainSequence> data = tiled_texts(bench);
+  const Tiled want = train_in_tiles(bench, {.profile = "cpu-bf16w", .indexer = true}, data);
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true}, data), want, "64 rows");
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .micro_batch = 2}, data), want, "micro-batches");
   const RankLayout ranks{.tp = 2, .ep = 2};
-  expect_same(bench, train(bench, {.row_tile = 64, .ranks = ranks}, data), train(bench, {.ranks = ranks}, data), "ranks");
-  expect_same(bench, train(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .backend = BackendKind::deferred}, data), want, "deferred");
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 64, .ranks = ranks}, data), train_in_tiles(bench, {.ranks = ranks}, data), "ranks");
+  expect_same_tiled(bench, train_in_tiles(bench, {.row_tile = 64, .profile = "cpu-bf16w", .indexer = true, .backend = BackendKind::deferred}, data), want,
+                    "deferred");
 }
 
 // What grows with rows and width is there of a tile's rows alone. Where nothing is computed again, all rows are kept anyway; and where accumulators of the
@@ -103,21 +102,21 @@ TEST(RowTiles, TakeTheMemoryOfATile) {
   wide["intermediate_size"] = 1320;
   wide["num_hidden_layers"] = 1;
   const TrainBench bench(wide.dump());
-  const std::vector<TrainSequence> data = texts(bench);
-  const Tiled all = train(bench, {}, data), tiled = train(bench, {.row_tile = 64}, data);
-  expect_same(bench, tiled, all, "64 rows");
+  const std::vector<TrainSequence> data = tiled_texts(bench);
+  const Tiled all = train_in_tiles(bench, {}, data), tiled = train_in_tiles(bench, {.row_tile = 64}, data);
+  expect_same_tiled(bench, tiled, all, "64 rows");
   EXPECT_LT(tiled.activations, all.activations * 7 / 10);
   EXPECT_GT(tiled.gradients, all.gradients);
-  const Tiled kept = train(bench, {.checkpoint = false}, data);
-  EXPECT_EQ(train(bench, {.row_tile = 64, .checkpoint = false}, data).activations, kept.activations);
+  const Tiled kept = train_in_tiles(bench, {.checkpoint = false}, data);
+  EXPECT_EQ(train_in_tiles(bench, {.row_tile = 64, .checkpoint = false}, data).activations, kept.activations);
   const std::vector<TrainSequence> few = sequences(bench.model->facts().vocabulary, 5, 60);
-  EXPECT_EQ(train(bench, {.row_tile = 64}, few).gradients, train(bench, {}, few).gradients);
+  EXPECT_EQ(train_in_tiles(bench, {.row_tile = 64}, few).gradients, train_in_tiles(bench, {}, few).gradients);
 }
 
 // Two adapters in one pass: rows of each stand in several tiles.
 TEST(RowTiles, AdaptersHaveTheBitsOfAllRows) {
   const TrainBench bench{std::string(kGlm)};
-  const std::vector<TrainSequence> data = texts(bench);
+  const std::vector<TrainSequence> data = tiled_texts(bench);
   constexpr AdapterSettings kAll{.rank = 4, .alpha = 7, .attention = true, .mlp = true, .unembedding = true};
   const auto layout = std::make_shared<const AdapterLayout>(bench.model->manifest(), kAll);
   const auto trained = [&](std::int64_t tile) {
