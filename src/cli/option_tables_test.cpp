@@ -48,6 +48,7 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
         {"serve", "--model x --speculate off", "acceptance", "rejection", "with --speculate off"},
         {"generate", "--model x --prompt a --speculate off", "acceptance", "rejection", "with --speculate off"},
+        {"eval drafts", "--model x --data d --speculate off", "acceptance", "rejection", "with --speculate off"},
         {"chat", "--model x --speculate off", "acceptance", "rejection", "with --speculate off"},
         {"train rl", "--model x", "acceptance", "rejection", "with --rollout-speculation off"},
         {"train rl", "--model x", "keep-forward-megabytes", "2", "with --keep-forward off"},

@@ -86,8 +86,8 @@ void check_inputs(const TrainingBatch& batch, const std::vector<std::string>& na
   for (std::size_t d = 0; d < batch.data.size(); ++d)
     for (const auto& [name, tensor] : batch.data[d].inputs)
       if (std::find(names.begin(), names.end(), name) == names.end())
-        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, allowed are {}{}", d, name, batch.loss.name,
-             fmt::join(names, ", "), did_you_mean(name, names));
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, {}", d, name, batch.loss.name,
+             allowed_are(name, names));
 }
 
 void check_trained_tokens(const PreparedBatch& prepared) {

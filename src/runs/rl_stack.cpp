@@ -13,7 +13,7 @@ RlStack::RlStack(const RlStackSettings& settings) : source_(settings.runtime), e
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
   if (settings.mtp.depths > 0 && settings.mtp.joint)
-    fail(ErrorCode::unsupported, "mtp-joint is on, and on line a layer learns after the policy's own step; allowed is off");
+    fail(ErrorCode::unsupported, "mtp-joint is on, and on line a policy's weights do not depend on what guesses its rollouts; allowed is off");
   check(settings.keep_forward);
   check_profile_mix(profile, rollouts, settings.profile_mix);
   opened_ = open_model(of_policy);

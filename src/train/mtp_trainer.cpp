@@ -20,9 +20,9 @@ void check_layer(const Runtime& runtime, const MtpTraining& training) {
 // Joint training, where the caller gives the model's gradients.
 void check_joint(const Runtime& runtime, const TrunkShare& trunk, const RankLayout& ranks) {
   if (!trunk.gradients) return;
-  if (ranks.size() > ranks.dp || ranks.shards_weights())
+  if (ranks.deals_rows())
     fail(ErrorCode::unsupported,
-         "ranks is {}, and a model is trained jointly with its layer of multi-token prediction; allowed are ranks of dp alone, without shard=weights",
+         "ranks is {}, and a model is trained jointly with its layer of multi-token prediction, whose rows all ep ranks have alike; allowed is rows=shared",
          ranks.text());
   if (trunk.adapter)
     fail(ErrorCode::unsupported, "an adapter stands over a model that is trained jointly with its layer of multi-token prediction; allowed is none");

@@ -27,7 +27,7 @@ class MtpTrainer {
              std::shared_ptr<RankRuntimes> ranks = nullptr);
 
   // The gradient of the batch, under these weights of the model: the share of each local rank. Errors: those of check_data; invalid_argument where a depth
-  // would turn beyond the runtime's positions; numeric for a value that is not finite; unsupported for a joint training over other ranks than dp, over an
+  // would turn beyond the runtime's positions; numeric for a value that is not finite; unsupported for a joint training with rows=dealt, over an
   // adapter, or of a tied head. After an error there is no gradient; gradients of the model that were given have any part of it.
   MtpResult forward_backward(const std::vector<TrunkShare>& trunk, const std::vector<TrainSequence>& data);
   MtpResult forward_backward(const WeightSet& model_weights, const std::vector<TrainSequence>& data) {  // one rank

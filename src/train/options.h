@@ -29,6 +29,8 @@ struct TrainerOptions {
   bool train_indexer = false;      // indexer parameters move (their gradient is the index loss)
   bool indexer_alone = false;      // with train_indexer: no other parameter moves
   std::int64_t page_size = 16;
+  // Rows that feed-forward layers compute at a time, about, where their activations are not kept (model/operations/row_tiles.h); 0: all. No bit changes.
+  std::int64_t row_tile = 8192;
   // Not empty: moments, and masters beside narrower compute copies, are in a file there (one per rank) instead of in memory.
   std::string optimizer_folder;
   // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.

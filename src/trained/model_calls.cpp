@@ -34,6 +34,7 @@ void put_options(ByteWriter& out, const TrainerOptions& options) {
                           options.train_indexer, options.indexer_alone, options.release_state})
     out.value(flag);
   out.value(options.page_size);
+  out.value(options.row_tile);
   out.text(options.optimizer_folder);
   out.value(options.ranks);
 }
@@ -45,6 +46,7 @@ TrainerOptions taken_options(ByteReader& in) {
                      &options.train_indexer, &options.indexer_alone, &options.release_state})
     *flag = in.value<bool>();
   options.page_size = in.value<std::int64_t>();
+  options.row_tile = in.value<std::int64_t>();
   options.optimizer_folder = in.text();
   options.ranks = in.value<RankLayout>();
   return options;

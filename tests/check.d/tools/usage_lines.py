@@ -51,6 +51,7 @@ GIVEN = {
     "model/config_reader.h": "const Json& json",
     "model/context.h": "Context& ctx, const Tensor& x, const Tensor& a, const Tensor& b, std::int64_t n",
     "model/model.h": "const Json& config_json",
+    "model/operations/row_tiles.h": "Context& ctx, const Tensor& h, const FeedForwardBlock& mlp",
     "model/operations/segment.h": "Context& ctx, Tensor x, std::size_t begin, std::size_t end, std::int64_t top_k, Tensor (*layer)(Context&, const Tensor&, std::size_t, Selection&)",
     "model/runtime.h": "const BackendOptions& backend_options, const Json& config, std::int64_t max_positions",
     "numerics/profile.h": "",
