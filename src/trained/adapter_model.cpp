@@ -8,6 +8,7 @@
 #include "train/open_batch.h"
 #include "train/rank_record.h"
 #include "trained/led_model.h"
+#include "trained/trained_layer.h"
 #include "trained/trainer_shares.h"
 
 namespace lockstep {
@@ -158,6 +159,9 @@ class AdapterModel : public OverBase {
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
   RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; }
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
+    return make_layer_here(base_, *this, masters, training, options);
+  }
   const Manifest& manifest() const override { return layout_->manifest(); }
 
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
@@ -196,6 +200,7 @@ class FrozenModel : public OverBase {
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
   RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), nullptr}; }
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages&, const MtpTraining&, const TrainerOptions&) override { refuse(); }
   WeightImages master_images() override { refuse(); }
   std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
   void restore(const TrainerState&) override { refuse(); }

@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/give_way.h"
 #include "trained/led_model.h"
+#include "trained/trained_layer.h"
 #include "trained/trainer_shares.h"
 
 namespace lockstep {
@@ -44,6 +45,9 @@ class FullModel : public TrainedModel {
   RankWeights rank_weights(int local) override {
     RankTrainer& part = *trainer_.ranks().parts()[static_cast<std::size_t>(local)];
     return {part.weights(), nullptr, [&part] { return part.more_gradients(); }};
+  }
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
+    return make_layer_here(base_, *this, masters, training, options);
   }
   WeightImages master_images() override { return trainer_.state().masters(); }
   void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }

@@ -21,6 +21,8 @@
 namespace lockstep {
 
 struct FrozenPasses;
+struct MtpTraining;
+class TrainedLayer;
 
 // A model's weights at one moment, for a sampler; later steps do not change them.
 struct SamplerWeights {
@@ -76,6 +78,9 @@ class TrainedModel {
   virtual std::int64_t steps() const = 0;
   virtual SamplerWeights sampler_weights() = 0;
   virtual RankWeights rank_weights(int local) = 0;  // on its own runtime (rank_runtimes)
+  // The model's layer of multi-token prediction, which is trained beside it from these weights, and goes before it (trained/trained_layer.h). At most one.
+  // Errors: those of MtpTrainer.
+  virtual std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) = 0;
   virtual WeightImages master_images() = 0;         // in fp32
   // All that a restart needs (state_of), parameter by parameter, so that writing needs no memory for all. Moments of what is not trained: empty images.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
