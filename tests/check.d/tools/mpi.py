@@ -210,6 +210,60 @@ for critic, ranks in (("full", "dp=2"), ("adapter", "tp=2")):
         assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
         require_same(alone, bits(RUNS / f"critic-{critic}-two", outcome), f"a critic and a reference over two processes, {ranks}")
 
+# A layer of multi-token prediction trained beside the model: in one process, and over two, whose second one alone has it with pp=2.
+LAYER = ("--mtp-depths", 2, "--mtp-loss", "both", "--mtp-learning-rate", "0.01")
+JOINTLY = {"sparse_from": 0, "index_from": 0}
+
+
+def of_layer(name, outcome):
+    """The layer's hash, and the bits of the run, whose metrics have the layer's losses."""
+    return outcome.json()["draft_sha256"], bits(RUNS / name, outcome)
+
+
+def require_same_layer(expected, found, what):
+    require_same(expected[1], found[1], what)
+    assert expected[0] == found[0], f"{what}: the layer's hash is {found[0]}, expected {expected[0]}"
+
+
+for ranks in ("dp=2", "pp=2", "dp=2,shard=weights"):
+    with check(f"layer-for-drafts-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
+        needs_mpi()
+        if "layer" not in expected:
+            expected["layer"] = of_layer("layer", done(*sft_arguments("layer", RUNS, threads=1), *LAYER))
+            assert expected["layer"][1]["weights"] == expected["one"]["weights"], "a layer that reads the model has moved it"
+        name = f"layer-{ranks.replace('=', '').replace(',', '-')}"
+        require_same_layer(expected["layer"], of_layer(name, run(2, name, *LAYER, ranks=ranks, threads=2)), f"a layer over two processes, {ranks}")
+
+with check("layer-for-drafts-in-two-parts"):
+    needs_mpi()
+    done(*sft_arguments("layer-parts-one", RUNS, threads=1, steps=2), *LAYER)
+    wanted = of_layer("layer-parts-one", done(*sft_arguments("layer-parts-one", RUNS, threads=1), *LAYER, "--resume"))
+    run(2, "layer-parts", *LAYER, ranks="dp=2", threads=2, steps=2)
+    require_same_layer(wanted, of_layer("layer-parts", run(2, "layer-parts", *LAYER, "--resume", ranks="pp=2", threads=2)), "two parts over two processes")
+
+with check("layer-for-drafts-that-moves-the-model"):
+    needs_mpi()
+    alone = of_layer("joint", done(*sft_arguments("joint", RUNS, threads=1, **JOINTLY), *LAYER, "--mtp-joint"))
+    require_same_layer(alone, of_layer("joint-two", run(2, "joint-two", *LAYER, "--mtp-joint", ranks="dp=2", threads=2, **JOINTLY)), "jointly over two processes")
+    apart = of_layer("not-joint", done(*sft_arguments("not-joint", RUNS, threads=1, **JOINTLY), *LAYER))
+    assert alone[1]["weights"] != apart[1]["weights"], "a layer's losses that move the model gave the same hash"
+
+with check("layer-for-drafts-on-line"):
+    # It learns from rollouts that it has drafted: those of one process, token for token.
+    needs_mpi()
+    online = ("--rollout-speculation", "mtp", "--mtp-depths", 2)
+    alone = of_layer("rl-layer", done(*rl_arguments("rl-layer", RUNS, threads=1), *online))
+    outcome = mpirun(2, BINARY, *rl_arguments("rl-layer-two", RUNS, transport="mpi", ranks="pp=2", threads=2), *online)
+    assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+    require_same_layer(alone, of_layer("rl-layer-two", outcome), "a layer on line over two processes")
+    assert alone[1]["weights"] == expected["rl"]["weights"], "drafts have changed what is learned"
+
+with check("layer-for-drafts-of-another-loss"):
+    needs_mpi()
+    other = of_layer("layer-tv", run(2, "layer-tv", "--mtp-depths", 2, "--mtp-loss", "tv", "--mtp-learning-rate", "0.01", ranks="dp=2", threads=2))
+    assert other[0] != expected["layer"][0], "another loss gave the same hash: the hash says nothing"
+
+
 def other_run(command, name, *more, transport="threads", ranks="", model=MODEL):
     """Preferences or a distillation: two steps on data of its own."""
     layout = ["--transport", transport, "--ranks", ranks] if ranks else []
