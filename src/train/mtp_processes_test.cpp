@@ -32,7 +32,8 @@ TEST_P(MtpProcesses, StepsHaveTheBitsOfOneRank) {
   const LayerBench bench;
   const LayerOutcome want = bench.train({.profile = "cpu-bf16w", .adapted = GetParam()}, 2);
   EXPECT_NE(want.results[0].loss, want.results[2].loss);
-  for (const Owned& owned : {Owned{{.dp = 2}, 2}, {{.tp = 2}, 2}, {{.pp = 2}, 2}, {{.tp = 2, .dp = 2, .pp = 2}, 3}, {{.dp = 2, .shard = RankShard::weights}, 2}}) {
+  const std::vector<Owned> all{{{.dp = 2}, 2}, {{.tp = 2}, 2}, {{.pp = 2}, 2}, {{.tp = 2, .dp = 2, .pp = 2}, 3}, {{.dp = 2, .shard = RankShard::weights}, 2}};
+  for (const Owned& owned : all) {
     const LayerCase over{.ranks = owned.ranks, .profile = "cpu-bf16w", .micro_batch = 1, .adapted = GetParam()};
     std::vector<LayerOutcome> got = trained_by(bench, over, owned.processes);
     EXPECT_FALSE(got.front().published.empty()) << "process 0 has the layer's weights, wherever the layer is";
