@@ -8,6 +8,7 @@
 #include "train/open_batch.h"
 #include "train/rank_record.h"
 #include "trained/led_model.h"
+#include "trained/same_weights.h"
 #include "trained/trained_layer.h"
 #include "trained/trainer_shares.h"
 
@@ -30,10 +31,15 @@ class ScorePass : public SharedPass {
 
 }  // namespace
 
-// A base's frozen weights, and the passes over them that models can share.
+// A base's frozen weights, the same in each process, and the passes over them that models can share.
 struct FrozenPasses {
-  explicit FrozenPasses(const TrainedBase& of)
-      : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options, rank_runtimes(of))), score(*base) {}
+  explicit FrozenPasses(const TrainedBase& of) : base(made(of)), score(*base) {}
+  static std::shared_ptr<FrozenBase> made(const TrainedBase& of) {
+    Runtime& runtime = *of.opened.runtime;
+    const std::shared_ptr<RankRuntimes> ranks = rank_runtimes(of);
+    check_same_weights(ranks->ranks(), of.opened.model->manifest(), [&] { return weight_hashes(runtime.backend, *of.weights); });
+    return std::make_shared<FrozenBase>(runtime, of.weights, of.options, ranks);
+  }
   std::shared_ptr<FrozenBase> base;
   AddPass add;
   ScorePass score;

@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/give_way.h"
 #include "trained/led_model.h"
+#include "trained/same_weights.h"
 #include "trained/trained_layer.h"
 #include "trained/trainer_shares.h"
 
@@ -12,11 +13,17 @@ struct FreedInParts {
   ~FreedInParts() { free_in_parts(images); }
 };
 
+// The masters that each process has read, when they are the same.
+const WeightImages& compared(const TrainedBase& base, const WeightImages& masters) {
+  check_same_weights(rank_runtimes(base)->ranks(), base.opened.model->manifest(), [&] { return weight_hashes(masters); });
+  return masters;
+}
+
 // All parameters move.
 class FullModel : public TrainedModel {
  public:
   FullModel(const TrainedBase& base, const TrainedSettings& settings)
-      : base_(base), trainer_(*base.opened.runtime, FreedInParts{base.opened.masters()}.images, options_of(base, settings), rank_runtimes(base)) {}
+      : base_(base), trainer_(*base.opened.runtime, compared(base, FreedInParts{base.opened.masters()}.images), options_of(base, settings), rank_runtimes(base)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     return trainer_.forward_backward(data, loss, index);

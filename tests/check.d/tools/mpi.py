@@ -133,6 +133,16 @@ with check("doctor-compares-models"):
     other = both()
     assert other.returncode != 0 and "has another model.safetensors, of as many bytes" in other.stdout and "rank 1 (process 1, host" in other.stdout, other
 
+with check("another-model-on-one-host-is-refused"):
+    # The same path, and a weight of another value, in a run of all weights and in one of an adapter over them.
+    needs_mpi()
+    words = ("--model", "model", "--environment", "countdown", "--steps", 1, "--batch", 2, "--threads", 2, "--ranks", "dp=2", "--transport", "mpi", "--runs", RUNS, "--no-page", "--quiet", "--json")
+    for name, more in (("whole", ()), ("over", ("--adapter-rank", 4))):
+        line = (BINARY, "train", "sft", "--name", f"copies-{name}", *words, *more)
+        outcome = mpirun(1, "--wdir", copies[0].parent, *line, ":", "-n", 1, "--wdir", copies[1].parent, *line)
+        assert outcome.returncode != 0 and "process 1 (host" in outcome.stderr and "has other weights than process 0" in outcome.stderr, outcome
+        assert not (RUNS / f"copies-{name}/export").exists(), "it was trained"
+
 with check("doctor-refused"):
     needs_mpi()
     few = doctor(2, "tp=1")
