@@ -23,7 +23,8 @@ const WeightImages& compared(const TrainedBase& base, const WeightImages& master
 class FullModel : public TrainedModel {
  public:
   FullModel(const TrainedBase& base, const TrainedSettings& settings)
-      : base_(base), trainer_(*base.opened.runtime, compared(base, FreedInParts{base.opened.masters()}.images), options_of(base, settings), rank_runtimes(base)) {}
+      : base_(base),
+        trainer_(*base.opened.runtime, compared(base, FreedInParts{base.opened.masters()}.images), options_of(base, settings), rank_runtimes(base)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     return trainer_.forward_backward(data, loss, index);

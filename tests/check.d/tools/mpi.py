@@ -136,7 +136,7 @@ with check("doctor-compares-models"):
 with check("another-model-on-one-host-is-refused"):
     # The same path, and a weight of another value, in a run of all weights and in one of an adapter over them.
     needs_mpi()
-    words = ("--model", "model", "--environment", "countdown", "--steps", 1, "--batch", 2, "--threads", 2, "--ranks", "dp=2", "--transport", "mpi", "--runs", RUNS, "--no-page", "--quiet", "--json")
+    words = ("--model", "model", "--environment", "countdown", "--steps", 1, "--batch", 2, "--warmup", 0, "--threads", 2, "--ranks", "dp=2", "--transport", "mpi", "--runs", RUNS, "--no-page", "--quiet", "--json")
     for name, more in (("whole", ()), ("over", ("--adapter-rank", 4))):
         line = (BINARY, "train", "sft", "--name", f"copies-{name}", *words, *more)
         outcome = mpirun(1, "--wdir", copies[0].parent, *line, ":", "-n", 1, "--wdir", copies[1].parent, *line)
