@@ -81,7 +81,7 @@ class TrainedModel {
   // The model's layer of multi-token prediction, which is trained beside it from these weights, and goes before it (trained/trained_layer.h). At most one.
   // Errors: those of MtpTrainer.
   virtual std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) = 0;
-  virtual WeightImages master_images() = 0;         // in fp32
+  virtual WeightImages master_images() = 0;  // in fp32
   // All that a restart needs (state_of), parameter by parameter, so that writing needs no memory for all. Moments of what is not trained: empty images.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
   virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
