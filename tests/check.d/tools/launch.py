@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from harness import BINARY, ROOT, TMP, check, done, finish, refused, sft_arguments, start, Skip
+from harness import BINARY, BUILD, ROOT, TMP, check, done, finish, refused, sft_arguments, start, Skip
 from processes import ENVIRONMENT, LONG, needs_mpi, pids_of
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -235,6 +235,24 @@ with check("doctor-between-two-hosts"):
             assert 0.6 * limit < link["bytes_per_second"] < 1.1 * limit and link["bytes_per_second_back"] > 2 * limit, link
             status, said, errors = doctor_between(hosts)
             assert status == 0 and "warning  links      between rank 0 (process 0, host na) and rank 1 (process 1, host nb): large messages " in said, (said, errors)
+
+with check("steps-over-a-link-that-loses-packets"):
+    # What ranks exchange goes by a wire with delay, jitter, loss and packets that overtake others: the bits of one rank.
+    needs_mpi()
+    alone = done(*run_words("lossless", steps=4)).json()["weights_sha256"]
+    with two_hosts() as hosts:
+        for ranks in ("dp=2", "tp=2"):
+            try:
+                with hosts.wire(BUILD / "wire", delay_ms=1, jitter_ms=0.5, loss=0.01, reorder=0.005) as (device, told):
+                    name = f"lossy-{ranks[:2]}"
+                    line = mpirun_between(hosts, ["--mca", "btl_tcp_if_include", device, BINARY, *run_words(name, steps=4, transport="mpi", ranks=ranks)])
+                    ended = subprocess.run(line, cwd=ROOT, env={**os.environ, **MPI}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
+            except NoHosts as none:
+                raise Skip(str(none)) from None
+            assert ended.returncode == 0, (ranks, ended)
+            assert json.loads(ended.stdout.splitlines()[-1])["weights_sha256"] == alone, (ranks, ended.stdout)
+            assert told["lost"] > 0 and told["bytes"] > 1 << 20, (ranks, told)
+            print(f"  {ranks}: {told['lost']} of {told['packets']} packets were lost, {told['reordered']} came before others", flush=True)
 
 with check("a-host-whose-link-is-cut"):
     needs_mpi()
