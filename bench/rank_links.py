@@ -8,7 +8,7 @@ The processes have a thread each, and stand in two network namespaces of this ma
 is the median of --steps, after a first one. Of the transfers of a step that part is hidden by which it is not longer than over the free link:
 1 - (its time - its time there) / (the bytes that its ranks receive, of the rank that gets most / the link's measured rate). Computed is the range from the higher efficiencies with all
 hidden that could be to the lower ones with nothing hidden. All runs of a layout, over all links, must end with the same weights. Layouts with experts (--layouts ep) need a
-model that has some.
+model that has some. SmolLM2 at 60 tokens a second, as two cores with AVX2 have: about 25 minutes, and more for what the links take.
 """
 import argparse
 import json

@@ -9,7 +9,8 @@ of a case must end with the same weights.
     bench/rank_steps.py --model FOLDER --saving --profile cpu-bf16w                         # how long dp=2 stands still for a checkpoint every second step
 
 Stages of a pipeline (pp=2) take 8 micro-batches of one sequence, so does the one rank beside them: their ideal is 8 / 9 of its speed. Experts (ep=2, with shared rows
-and with rows of each rank's own) are of a random model of 16 of them, which bench/made_models.py makes (that case needs numpy and safetensors).
+and with rows of each rank's own) are of a random model of 16 of them, which bench/made_models.py makes (that case needs numpy and safetensors). SmolLM2 at 60 tokens a second,
+as two cores with AVX2 have: a round of dp, pp and ep takes 18 minutes, one of cp as many.
 """
 import argparse
 import json
