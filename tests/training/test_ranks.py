@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import requests
 import tinker
+import torch
 from fireworks.training.sdk import FiretitanServiceClient
 from tinker import types
 
@@ -76,6 +77,23 @@ def values_of(server, folder):
     return told
 
 
+def taught_by(server):
+    """What a pupil learns of a teacher whose log-probabilities the server computes itself: of four tokens a row."""
+    service = client_of(server)
+    teacher, pupil = model_of(service, 8, seed=5), model_of(service, 8, seed=9)
+    steps_of(teacher, 1, rate=1e-2)
+    told = []
+    for path in (teacher.save_weights_for_sampler(name="teacher").result().path, pupil.save_weights_for_sampler(name="itself").result().path):
+        ids = torch.tensor([[(11 * row + k) % 200 for k in range(4)] for row in range(len(TOKENS))])
+        inputs = {"target_tokens": types.TensorData.from_torch(ids), "weights": types.TensorData.from_torch(torch.ones(ids.shape))}
+        row = types.Datum(model_input=types.ModelInput.from_ints(TOKENS), loss_fn_inputs=inputs)
+        call = pupil.forward_backward([row], "distill", {"divergence": "reverse", "averaging": "token_mean", "teacher": path}).result()
+        norm = pupil.optim_step(types.AdamParams(learning_rate=1e-2)).result().metrics["grad_norm"]
+        told.append((call.metrics["loss:sum"].hex(), norm.hex()))
+    assert told[0] != told[1], "another teacher says the same"
+    return told
+
+
 def reference_of(server):
     """What the base says while a policy over it moves; it refuses to train, and goes on."""
     policy = FiretitanServiceClient(base_url=server.url, api_key="references").create_training_client(base_model=BASE, lora_rank=8, seed=7)
@@ -95,14 +113,14 @@ def reference_of(server):
 def without_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("without")
     server = Server("--training", "--state", str(folder / "state"), "--threads", "2")
-    yield {**everything(server, folder), "critics": values_of(server, folder), "reference": reference_of(server)}
+    yield {**everything(server, folder), "critics": values_of(server, folder), "reference": reference_of(server), "taught": taught_by(server)}
     server.stop()
 
 
 @pytest.mark.parametrize("ranks", ["tp=2", "tp=2,dp=2,ep=2"])
 def test_a_client_sees_the_bits_of_one_rank(start_server, tmp_path, without_ranks, ranks):
     server = start_server("--threads", "2", "--ranks", ranks)
-    assert everything(server, tmp_path) == {name: told for name, told in without_ranks.items() if name not in ("critics", "reference")}
+    assert {**everything(server, tmp_path), "taught": taught_by(server)} == {name: told for name, told in without_ranks.items() if name not in ("critics", "reference")}
 
 
 def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ranks):
@@ -172,7 +190,7 @@ def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, 
     script.chmod(0o755)
     monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
     server = start_server("--threads", "2", "--ranks", "tp=2")
-    assert {**everything(server, tmp_path), "critics": values_of(server, tmp_path), "reference": reference_of(server)} == without_ranks
+    assert {**everything(server, tmp_path), "critics": values_of(server, tmp_path), "reference": reference_of(server), "taught": taught_by(server)} == without_ranks
     told, processes = rank_figures(server)
     assert processes == {"0", "1"} and all(told[name][rank] > 0 for name in told for rank in (0, 1) if "waited" not in name) and len(told) == 4, told
     # mpirun itself, asked to end, would wait for seconds; of its processes the first one heeds this.
