@@ -36,21 +36,21 @@ void check_joint(const Runtime& runtime, const TrunkShare& trunk, const RankLayo
 }
 
 // What the rank that answers tells the other processes: a record of at least one byte.
-void put(ByteWriter& out, const MtpResult& result) {
+void put_answer(ByteWriter& out, const MtpResult& result) {
   for (const double number : {result.loss, result.variation, result.index_loss}) out.value(number);
   out.values(result.of_depth), out.values(result.overlap), out.values(result.targets);
 }
-void take(ByteReader& in, MtpResult& result) {
+void take_answer(ByteReader& in, MtpResult& result) {
   for (double* number : {&result.loss, &result.variation, &result.index_loss}) *number = in.value<double>();
   result.of_depth = in.values<double>(), result.overlap = in.values<double>(), result.targets = in.values<std::int64_t>();
 }
 
-void put(ByteWriter& out, const OptimResult& result) {
+void put_answer(ByteWriter& out, const OptimResult& result) {
   out.value(result.gradient_norm), out.value(result.version), out.value(result.elements);
   out.value(static_cast<std::uint64_t>(result.group_norms.size()));
   for (const auto& [name, norm] : result.group_norms) out.text(name), out.value(norm);
 }
-void take(ByteReader& in, OptimResult& result) {
+void take_answer(ByteReader& in, OptimResult& result) {
   result.gradient_norm = in.value<double>(), result.version = in.value<std::uint64_t>(), result.elements = in.value<std::int64_t>();
   result.group_norms.clear();
   for (auto left = in.value<std::uint64_t>(); left > 0; --left) {
@@ -59,8 +59,8 @@ void take(ByteReader& in, OptimResult& result) {
   }
 }
 
-void put(ByteWriter& out, const WeightImages& images) { put_images(out, images); }
-void take(ByteReader& in, WeightImages& images) { images = taken_images(in); }
+void put_answer(ByteWriter& out, const WeightImages& images) { put_images(out, images); }
+void take_answer(ByteReader& in, WeightImages& images) { images = taken_images(in); }
 }  // namespace
 
 MtpTrainer::MtpTrainer(Runtime& runtime, const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options,
@@ -83,11 +83,11 @@ void MtpTrainer::tell(int local, T&& own, T& answer) const {
     return;
   }
   ByteWriter mine;
-  if (answers) put(mine, own);
+  if (answers) put_answer(mine, own);
   for (const std::string& told : ranks_->ranks().place(local).world->gather_host(mine.bytes())) {
     if (local != 0 || told.empty()) continue;
     ByteReader in(told);
-    take(in, answer);
+    take_answer(in, answer);
   }
 }
 
