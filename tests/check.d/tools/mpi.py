@@ -235,19 +235,20 @@ def require_same_layer(expected, found, what):
     assert expected[0] == found[0], f"{what}: the layer's hash is {found[0]}, expected {expected[0]}"
 
 
-for ranks in ("dp=2", "pp=2", "dp=2,shard=weights"):
-    with check(f"layer-for-drafts-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
+for ranks in ("dp=2", "pp=2"):
+    with check(f"layer-for-drafts-two-processes-{ranks.replace('=', '')}"):
         needs_mpi()
         if "layer" not in expected:
             expected["layer"] = of_layer("layer", done(*sft_arguments("layer", RUNS, threads=1), *LAYER))
             assert expected["layer"][1]["weights"] == expected["one"]["weights"], "a layer that reads the model has moved it"
-        name = f"layer-{ranks.replace('=', '').replace(',', '-')}"
+        name = f"layer-{ranks.replace('=', '')}"
         require_same_layer(expected["layer"], of_layer(name, run(2, name, *LAYER, ranks=ranks, threads=2)), f"a layer over two processes, {ranks}")
 
 with check("layer-for-drafts-in-two-parts"):
     needs_mpi()
     done(*sft_arguments("layer-parts-one", RUNS, threads=1, steps=2), *LAYER)
     wanted = of_layer("layer-parts-one", done(*sft_arguments("layer-parts-one", RUNS, threads=1), *LAYER, "--resume"))
+    assert wanted[0] != expected["layer"][0], "another schedule gave the same hash: the hash says nothing"
     run(2, "layer-parts", *LAYER, ranks="dp=2", threads=2, steps=2)
     require_same_layer(wanted, of_layer("layer-parts", run(2, "layer-parts", *LAYER, "--resume", ranks="pp=2", threads=2)), "two parts over two processes")
 
@@ -255,8 +256,6 @@ with check("layer-for-drafts-that-moves-the-model"):
     needs_mpi()
     alone = of_layer("joint", done(*sft_arguments("joint", RUNS, threads=1, **JOINTLY), *LAYER, "--mtp-joint"))
     require_same_layer(alone, of_layer("joint-two", run(2, "joint-two", *LAYER, "--mtp-joint", ranks="dp=2", threads=2, **JOINTLY)), "jointly over two processes")
-    apart = of_layer("not-joint", done(*sft_arguments("not-joint", RUNS, threads=1, **JOINTLY), *LAYER))
-    assert alone[1]["weights"] != apart[1]["weights"], "a layer's losses that move the model gave the same hash"
 
 with check("layer-for-drafts-on-line"):
     # It learns from rollouts that it has drafted: those of one process, token for token.
@@ -267,11 +266,6 @@ with check("layer-for-drafts-on-line"):
     assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
     require_same_layer(alone, of_layer("rl-layer-two", outcome), "a layer on line over two processes")
     assert alone[1]["weights"] == expected["rl"]["weights"], "drafts have changed what is learned"
-
-with check("layer-for-drafts-of-another-loss"):
-    needs_mpi()
-    other = of_layer("layer-tv", run(2, "layer-tv", "--mtp-depths", 2, "--mtp-loss", "tv", "--mtp-learning-rate", "0.01", ranks="dp=2", threads=2))
-    assert other[0] != expected["layer"][0], "another loss gave the same hash: the hash says nothing"
 
 
 def other_run(command, name, *more, transport="threads", ranks="", model=MODEL):
