@@ -2,15 +2,45 @@
 #include <cstdio>
 
 #include "base/signals.h"
+#include "checkpoint/adapter_folder.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "parity/score.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
+namespace {
+// The training forward over processes: of the model as it is, or of an adapter over it.
+class ScoredTogether {
+ public:
+  ScoredTogether(const OpenedModel& opened, const std::string& adapter) {
+    base_.opened = opened;
+    base_.weights = opened.weight_set();
+    base_.options.ranks = opened.ranks;
+    if (adapter.empty()) {
+      model_ = make_trained_model(base_, {.base_only = true});
+      return;
+    }
+    LoadedAdapter read = load_adapter_folder(adapter, opened.model->manifest());
+    const AdapterSettings& own = read.layout->settings();
+    model_ = make_trained_model(
+        base_, {.rank = own.rank, .alpha = own.alpha, .train_attn = own.attention, .train_mlp = own.mlp, .train_unembed = own.unembedding, .seed = 0});
+    TrainerState state = state_of(*model_);
+    state.masters = std::move(read.images);
+    model_->restore(state);
+  }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data) { return model_->score(data); }
+
+ private:
+  TrainedBase base_;
+  std::unique_ptr<TrainedModel> model_;
+};
+}  // namespace
 
 int score_command(const Arguments& arguments) {
   RuntimeSettings settings;
   settings.profile = "cpu-f32";
+  ProcessSettings processes;
   std::string tokens, adapter, via = "train";
   bool json = false;
   OptionTable table("score",
@@ -24,15 +54,27 @@ int score_command(const Arguments& arguments) {
   table.input("adapter", &adapter, "DIR", "A PEFT adapter over the model");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
+  add_transport_options(table, processes, false);
   add_json_option(table, &json, "Print only JSON lines, as without it");
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
-  if (score_via_by_name(via) != ScoreVia::train) leave_training_ranks_out(settings.ranks);
+  if (follow_processes(processes, settings.isa)) return kExitOk;
+  const ScoreVia way = score_via_by_name(via);
+  if (way != ScoreVia::train) leave_training_ranks_out(settings.ranks);
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, tokens);
-  Scorer scorer(opened, score_via_by_name(via), adapter);
+  open_beside({.runtime = settings});
+  std::unique_ptr<ScoredTogether> together;
+  ScoreElsewhere elsewhere;
+  if (has_followers() && way == ScoreVia::train) {
+    together = std::make_unique<ScoredTogether>(opened, adapter);
+    elsewhere.train = [&together](const std::vector<TrainSequence>& data) { return together->score(data); };
+  } else {
+    elsewhere.lead = joined_mail();
+  }
+  Scorer scorer(opened, way, adapter, elsewhere);
   scorer.score(
       sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); }, interrupt_token());
   return kExitOk;

@@ -339,6 +339,22 @@ with check("what-each-rank-did"):
     alone, together = ((json.loads(line)["ranks_bytes"] for line in (RUNS / name / "metrics.jsonl").read_text().splitlines()) for name in ("rl-2-dp2", "critic-full-two"))
     assert sum(together) > 1.5 * sum(alone), "a critic's exchanges are not counted"
 
+with check("scores-two-processes"):
+    # By the training forward and by decoding, of the model and of an adapter: the lines of one process.
+    needs_mpi()
+    lines = TMP / "lines.jsonl"
+    lines.write_text("".join(json.dumps({"tokens": tokens}) + "\n" for tokens in ([1, 5, 7, 9, 11, 13, 8, 6], [3], [9, 4, 2, 31])))
+    told = {}
+    for via, ranks, adapter in (("train", "tp=2", ""), ("train", "dp=2", RUNS / "adapter/export"), ("decode", "tp=2", ""), ("decode", "tp=2", RUNS / "adapter/export")):
+        words = ["score", "--model", MODEL, "--profile", "cpu-bf16w", "--tokens", lines, "--via", via, *(["--adapter", adapter] if adapter else [])]
+        alone = done(*words, "--threads", 1).stdout
+        outcome = mpirun(2, BINARY, *words, "--threads", 2, "--ranks", ranks, "--transport", "mpi")
+        assert outcome.returncode == 0 and outcome.stdout == alone and len(alone.splitlines()) == 3, (via, ranks, adapter, alone, outcome)
+        told.setdefault(bool(adapter), set()).add(alone)
+    assert len(told[False]) == len(told[True]) == 1 and told[False] != told[True], "the control: an adapter says something else"
+    few = mpirun(2, BINARY, *words, "--threads", 2, "--ranks", "dp=2", "--transport", "mpi")
+    assert few.returncode != 0 and "there are 2 processes" in few.stderr, few
+
 with check("other-seed"):
     needs_mpi()
     other = bits(RUNS / "other", run(2, "other", ranks="dp=2", threads=2, seed=99))
