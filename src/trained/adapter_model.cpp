@@ -164,9 +164,9 @@ class AdapterModel : public OverBase {
   OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
-  RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; }
   std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
-    return make_layer_here(base_, *this, masters, training, options);
+    const auto share = [this](int local) -> RankWeights { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; };
+    return make_layer_here(base_, {share, [this] { drop(); }}, masters, training, options);
   }
   const Manifest& manifest() const override { return layout_->manifest(); }
 
@@ -205,7 +205,6 @@ class FrozenModel : public OverBase {
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
-  RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), nullptr}; }
   std::unique_ptr<TrainedLayer> make_layer(const WeightImages&, const MtpTraining&, const TrainerOptions&) override { refuse(); }
   WeightImages master_images() override { refuse(); }
   std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }

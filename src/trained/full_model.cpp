@@ -50,12 +50,12 @@ class FullModel : public TrainedModel {
   OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
-  RankWeights rank_weights(int local) override {
-    RankTrainer& part = *trainer_.ranks().parts()[static_cast<std::size_t>(local)];
-    return {part.weights(), nullptr, [&part] { return part.more_gradients(); }};
-  }
   std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
-    return make_layer_here(base_, *this, masters, training, options);
+    const auto share = [this](int local) -> RankWeights {
+      RankTrainer& part = *trainer_.ranks().parts()[static_cast<std::size_t>(local)];
+      return {part.weights(), nullptr, [&part] { return part.more_gradients(); }};
+    };
+    return make_layer_here(base_, {share, [this] { drop(); }}, masters, training, options);
   }
   WeightImages master_images() override { return trainer_.state().masters(); }
   void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }

@@ -93,7 +93,6 @@ class LedModel final : public TrainedModel {
   }
   std::int64_t steps() const override { return own_->steps(); }
   SamplerWeights sampler_weights() override { return tell(ModelCall::sampler_weights), own_->sampler_weights(); }
-  RankWeights rank_weights(int local) override { return own_->rank_weights(local); }
   std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
     return make_led_layer({mail_, number_, *own_}, masters, training, options);
   }

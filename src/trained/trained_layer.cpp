@@ -1,5 +1,7 @@
 #include "trained/trained_layer.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace lockstep {
@@ -8,14 +10,14 @@ namespace {
 
 class LayerHere final : public TrainedLayer {
  public:
-  LayerHere(const TrainedBase& base, TrainedModel& model, const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options)
-      : model_(model), ranks_(rank_runtimes(base)), trainer_(*base.opened.runtime, masters, training, options, ranks_) {}
+  LayerHere(const TrainedBase& base, LayerTrunk trunk, const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options)
+      : trunk_(std::move(trunk)), ranks_(rank_runtimes(base)), trainer_(*base.opened.runtime, masters, training, options, ranks_) {}
 
   MtpResult forward_backward(const std::vector<TrainSequence>& data, bool joint) override {
     std::vector<RankWeights> now;
     std::vector<TrunkShare> trunk;
     for (int local = 0; local < ranks_->ranks().local(); ++local) {
-      now.push_back(model_.rank_weights(local));
+      now.push_back(trunk_.now(local));
       trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
     }
     if (!joint) return trainer_.forward_backward(trunk, data);
@@ -26,7 +28,7 @@ class LayerHere final : public TrainedLayer {
     try {
       return trainer_.forward_backward(trunk, data);
     } catch (...) {
-      model_.drop();
+      trunk_.drop();
       throw;
     }
   }
@@ -38,16 +40,16 @@ class LayerHere final : public TrainedLayer {
   const MtpTraining& training() const override { return trainer_.training(); }
 
  private:
-  TrainedModel& model_;
+  const LayerTrunk trunk_;
   const std::shared_ptr<RankRuntimes> ranks_;
   MtpTrainer trainer_;
 };
 
 }  // namespace
 
-std::unique_ptr<TrainedLayer> make_layer_here(const TrainedBase& base, TrainedModel& model, const WeightImages& masters, const MtpTraining& training,
+std::unique_ptr<TrainedLayer> make_layer_here(const TrainedBase& base, LayerTrunk trunk, const WeightImages& masters, const MtpTraining& training,
                                               const TrainerOptions& options) {
-  return std::make_unique<LayerHere>(base, model, masters, training, options);
+  return std::make_unique<LayerHere>(base, std::move(trunk), masters, training, options);
 }
 
 }  // namespace lockstep

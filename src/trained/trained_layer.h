@@ -3,6 +3,8 @@
 //   auto layer = model->make_layer(masters, {.depths = 5}, options);
 //   layer->forward_backward(data, false); layer->optim_step(adam); layer->weights();
 #pragma once
+#include <functional>
+
 #include "train/mtp_trainer.h"
 #include "trained/trained_model.h"
 
@@ -22,8 +24,19 @@ class TrainedLayer {
   virtual const MtpTraining& training() const = 0;
 };
 
+// What a local rank has of the model, on its own runtime (rank_runtimes).
+struct RankWeights {
+  std::shared_ptr<const WeightSet> weights;
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
+  std::function<GradientSet*()> more_gradients = {};        // RankTrainer's, between forward_backward and the step; empty: an adapter
+};
+// The model as its layer sees it.
+struct LayerTrunk {
+  std::function<RankWeights(int local)> now;
+  std::function<void()> drop;  // TrainedModel::drop, after an error of a joint gradient
+};
 // This process's part of it: over threads, or its ranks of all processes. Errors: those of MtpTrainer.
-std::unique_ptr<TrainedLayer> make_layer_here(const TrainedBase& base, TrainedModel& model, const WeightImages& masters, const MtpTraining& training,
+std::unique_ptr<TrainedLayer> make_layer_here(const TrainedBase& base, LayerTrunk trunk, const WeightImages& masters, const MtpTraining& training,
                                               const TrainerOptions& options);
 
 }  // namespace lockstep

@@ -30,14 +30,6 @@ struct SamplerWeights {
   std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
 };
 
-// What a local rank has of a model, for what is trained beside it.
-struct RankWeights {
-  std::shared_ptr<const WeightSet> weights;
-  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
-  // RankTrainer::more_gradients, between forward_backward and the step; after an error on the way call drop(). Empty: an adapter.
-  std::function<GradientSet*()> more_gradients = {};
-};
-
 // The base that models start from, with what they share.
 struct TrainedBase {
   OpenedModel opened;                                 // a model of all parameters starts with its masters
@@ -77,7 +69,6 @@ class TrainedModel {
   virtual OptimResult optim_step(const AdamParameters& adam) = 0;
   virtual std::int64_t steps() const = 0;
   virtual SamplerWeights sampler_weights() = 0;
-  virtual RankWeights rank_weights(int local) = 0;  // on its own runtime (rank_runtimes)
   // The model's layer of multi-token prediction, which is trained beside it from these weights, and goes before it (trained/trained_layer.h). At most one.
   // Errors: those of MtpTrainer.
   virtual std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) = 0;
