@@ -117,7 +117,7 @@ def page_text(kept):
     lines = [f"Computed, not measured, by `bench/simulated_shapes.py`, {kept.made_by}.", "", HEAD, *(kept.rows[key] for key in keys if key in kept.rows)]
     lines += ["", f"Not computed, since their families do not run here: {', '.join(LEFT_OUT)} ([training shapes](training-shapes.md) has their memory)."]
     if missing:
-        lines.append(f"Not computed yet: {', '.join(missing)}.")
+        lines.append(f"Not computed yet: {'; '.join(missing)}.")
     return "\n".join(lines)
 
 
