@@ -2,40 +2,13 @@
 #include <cstdio>
 
 #include "base/signals.h"
-#include "checkpoint/adapter_folder.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "parity/score.h"
 #include "trained/led_model.h"
+#include "trained/read_model.h"
 
 namespace lockstep {
-namespace {
-// The training forward over processes: of the model as it is, or of an adapter over it.
-class ScoredTogether {
- public:
-  ScoredTogether(const OpenedModel& opened, const std::string& adapter) {
-    base_.opened = opened;
-    base_.weights = opened.weight_set();
-    base_.options.ranks = opened.ranks;
-    if (adapter.empty()) {
-      model_ = make_trained_model(base_, {.base_only = true});
-      return;
-    }
-    LoadedAdapter read = load_adapter_folder(adapter, opened.model->manifest());
-    const AdapterSettings& own = read.layout->settings();
-    model_ = make_trained_model(
-        base_, {.rank = own.rank, .alpha = own.alpha, .train_attn = own.attention, .train_mlp = own.mlp, .train_unembed = own.unembedding, .seed = 0});
-    TrainerState state = state_of(*model_);
-    state.masters = std::move(read.images);
-    model_->restore(state);
-  }
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data) { return model_->score(data); }
-
- private:
-  TrainedBase base_;
-  std::unique_ptr<TrainedModel> model_;
-};
-}  // namespace
 
 int score_command(const Arguments& arguments) {
   RuntimeSettings settings;
@@ -66,10 +39,14 @@ int score_command(const Arguments& arguments) {
   const OpenedModel opened = open_model(settings);
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, tokens);
   open_beside({.runtime = settings});
-  std::unique_ptr<ScoredTogether> together;
+  TrainedBase base;
+  std::unique_ptr<TrainedModel> together;
   ScoreElsewhere elsewhere;
   if (has_followers() && way == ScoreVia::train) {
-    together = std::make_unique<ScoredTogether>(opened, adapter);
+    base.opened = opened;
+    base.weights = opened.weight_set();
+    base.options.ranks = opened.ranks;
+    together = make_read_model(base, adapter);
     elsewhere.train = [&together](const std::vector<TrainSequence>& data) { return together->score(data); };
   } else {
     elsewhere.lead = joined_mail();
