@@ -20,7 +20,7 @@ RlStack::RlStack(const RlStackSettings& settings) : source_(settings.runtime), e
   refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
   if (settings.sharing) sharing_ = settings.sharing(*opened_.tokenizer);
-  open_beside({.runtime = settings.runtime});
+  open_beside({.runtime = of_policy});
   rollout_runtime_ = opened_.runtime;
   std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
   if (rollouts.digest() != profile.digest()) {

@@ -280,7 +280,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   OpenedModel opened = config.from_scratch ? open_untrained_model(settings, config.init_seed, config.init_deviation) : open_model(settings);
   refuse_value_head(*opened.model, "there are no likelihoods of texts to train; lockstep train reward trains it");
   check_joint(config, opened);
-  open_beside({.runtime = config.runtime, .untrained = config.from_scratch, .seed = config.init_seed, .deviation = config.init_deviation});
+  open_beside({.runtime = settings, .untrained = config.from_scratch, .seed = config.init_seed, .deviation = config.init_deviation});
   const SftInput input = make_input(opened);
   const SftSource& source = *input.train;
   const std::int64_t parameters = parameters_of(opened.model->manifest());

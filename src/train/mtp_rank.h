@@ -61,7 +61,6 @@ class MtpRank {
 
   // Below: only with the layer. Images are whole on data-parallel rank 0; all data-parallel ranks call together.
   const std::shared_ptr<const WeightSet>& weights() const { return layer_->weights; }
-  std::int64_t steps() const { return layer_->state.steps(); }
   WeightImages gradient_images() { return layer_->gradients.images(); }
   WeightImages images(StatePart part) { return layer_->state.images(part); }
 

@@ -42,7 +42,7 @@ struct TrainerOptions {
   // each step drops those of earlier weights. No bit changes. Null: nowhere. Single rank only.
   std::shared_ptr<KeptForwards> kept_forwards;
   std::uint64_t kept_owner = 0;  // whose of them a Trainer reads (KeptForwards::Root); an adapter's says so itself
-  RankLayout ranks;              // more than one: ranks are threads of this process, each with a backend of its own
+  RankLayout ranks;              // more than one: threads of this process, or of several, each with a backend of its own
 };
 
 struct IndexTraining {

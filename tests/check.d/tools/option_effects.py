@@ -187,7 +187,7 @@ ROWS = {
     "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
              ("micro-batch", 1), ("checkpoint-activations", True), ("train-indexer", True), ("optimizer-state", "file"), ("ranks", "tp=2"), ("critic", "full"), ("critic-rank", 64, {"critic": "adapter"}),
              ("keep-forward", "all"), ("keep-forward-megabytes", 1, {"keep-forward": "all"}), ("teacher", "qwen3-8b", {"model": "qwen3-8b", "length": 16, "memory-megabytes": 4000000}), ("flops", True, {"threads": NO})],
-    "simulate": [("ranks", "tp=4"), ("devices", 2, {"ranks": NO}), ("device", "b200"), ("tokens", 64), ("length", 32), ("micro-batch", 1), ("checkpoint-activations", True), ("adapter-rank", 4), ("profile", "cpu-f32"), ("json", True)],
+    "simulate": [("ranks", "tp=4"), ("devices", 2, {"ranks": NO}), ("device", "b200"), ("host-devices", 2), ("network-gigabits", 1, {"host-devices": 2}), ("tokens", 64), ("length", 32), ("micro-batch", 1), ("checkpoint-activations", True), ("adapter-rank", 4), ("profile", "cpu-f32"), ("json", True)],
     "info": [("json", True), ("families", True, {"WORDS": []})],
     "convert": [("dtype", "bf16"), ("profile", "cpu-int4-base"), ("overwrite", True, {"there": "out/notes.txt"})],
     "shapes list": [("model", "qwen3-8b"), ("mode", "lora"), *SHAPES],
