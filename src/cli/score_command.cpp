@@ -43,15 +43,18 @@ int score_command(const Arguments& arguments) {
   std::unique_ptr<TrainedModel> together;
   ScoreElsewhere elsewhere;
   if (has_followers() && way == ScoreVia::train) {
-    base.opened = opened;
-    base.weights = opened.weight_set();
-    base.options.ranks = opened.ranks;
-    together = make_read_model(base, adapter);
     elsewhere.train = [&together](const std::vector<TrainSequence>& data) { return together->score(data); };
   } else {
     elsewhere.lead = joined_mail();
   }
-  Scorer scorer(opened, way, adapter, elsewhere);
+  Scorer scorer(opened, way, adapter, elsewhere);  // says what it cannot score before a model is made over the processes
+  if (elsewhere.train) {
+    base.opened = opened;
+    base.weights = opened.weight_set();
+    base.options.ranks = opened.ranks;
+    together = make_read_model(base, adapter);
+    base.weights.reset();  // its ranks have their shares
+  }
   scorer.score(
       sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); }, interrupt_token());
   return kExitOk;
