@@ -52,7 +52,6 @@ class Hosts:
             if shaped.returncode:
                 raise NoHosts(f"no rate was set: {shaped.stderr.strip()[:80]}")
 
-
     @contextlib.contextmanager
     def wire(self, program, **faults):
         """A second link between the two, by build/wire, with its faults: delay_ms, jitter_ms, loss, reorder. Its device, and what it carried and lost, known behind the block."""

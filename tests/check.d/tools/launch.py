@@ -239,8 +239,8 @@ with check("doctor-between-two-hosts"):
 with check("steps-over-a-link-that-loses-packets"):
     # What ranks exchange goes by a wire with delay, jitter, loss and packets that overtake others: the bits of one rank.
     needs_mpi()
-    alone = done(*run_words("lossless", steps=4)).json()["weights_sha256"]
     with two_hosts() as hosts:
+        alone = done(*run_words("lossless", steps=4)).json()["weights_sha256"]
         for ranks in ("dp=2", "tp=2"):
             try:
                 with hosts.wire(BUILD / "wire", delay_ms=1, jitter_ms=0.5, loss=0.01, reorder=0.005) as (device, told):
