@@ -59,7 +59,7 @@ TEST(MtpProcessesControl, AnotherLayerInOneProcessIsSeen) {
   }
 }
 
-// The model moves too: the layer's part of its gradient is joined over the processes with its own.
+// The model moves too: the layer's part of its gradient is joined over the processes with its own, and comes back through stages.
 TEST(MtpProcessesJoint, TheModelHasTheBitsOfOneRank) {
   const LayerBench bench;
   const auto stepped = [&](const RankLayout& layout, bool joint, std::unique_ptr<Ranks> of_owner) {
@@ -80,12 +80,12 @@ TEST(MtpProcessesJoint, TheModelHasTheBitsOfOneRank) {
   const Manifest& manifest = bench.model->manifest();
   const WeightImages want = stepped({}, true, nullptr);
   EXPECT_NE(difference(manifest, stepped({}, false, nullptr), want), "") << "the control: it moves by the layer's losses";
-  std::vector<WeightImages> got(2);
-  as_processes(2, [&](ProcessMail& mail) {
-    const RankLayout layout{.dp = 2};
-    got[static_cast<std::size_t>(mail.process())] = stepped(layout, true, std::make_unique<ProcessRanks>(layout, mail));
-  });
-  for (const WeightImages& masters : got) EXPECT_EQ(difference(manifest, masters, want), "");
+  for (const RankLayout& layout : {RankLayout{.dp = 2}, {.tp = 2}, {.pp = 2}, {.dp = 2, .shard = RankShard::weights}}) {
+    std::vector<WeightImages> got(2);
+    as_processes(
+        2, [&](ProcessMail& mail) { got[static_cast<std::size_t>(mail.process())] = stepped(layout, true, std::make_unique<ProcessRanks>(layout, mail)); });
+    for (const WeightImages& masters : got) EXPECT_EQ(difference(manifest, masters, want), "") << layout.text();
+  }
 }
 
 // A number that fails on one rank: both processes are told, have no gradient, and go on with other data.

@@ -255,7 +255,9 @@ with check("layer-for-drafts-in-two-parts"):
 with check("layer-for-drafts-that-moves-the-model"):
     needs_mpi()
     alone = of_layer("joint", done(*sft_arguments("joint", RUNS, threads=1, **JOINTLY), *LAYER, "--mtp-joint"))
-    require_same_layer(alone, of_layer("joint-two", run(2, "joint-two", *LAYER, "--mtp-joint", ranks="dp=2", threads=2, **JOINTLY)), "jointly over two processes")
+    for ranks in ("dp=2", "pp=2"):
+        name = f"joint-{ranks.replace('=', '')}"
+        require_same_layer(alone, of_layer(name, run(2, name, *LAYER, "--mtp-joint", ranks=ranks, threads=2, **JOINTLY)), f"jointly over two processes, {ranks}")
 
 with check("layer-for-drafts-on-line"):
     # It learns from rollouts that it has drafted: those of one process, token for token.
