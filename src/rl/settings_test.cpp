@@ -90,7 +90,8 @@ TEST(RlSettings, OneRolloutIsEnoughWhereTheEstimatorNeedsNoGroup) {
   EXPECT_THROW(check(s), Error);
 }
 
-// A correction that weighs a ratio has it over the trainer's log-probabilities, unless its options say what it is over; one that masks has it over the sampler's.
+// A correction that weighs a ratio has it over the trainer's log-probabilities, unless its options say what it is over; one that masks has it over the
+// sampler's.
 TEST(RlSettings, ACorrectionIsAnOptionOfTheLoss) {
   using Options = std::vector<std::string>;
   const auto options = [](const std::string& correction, const std::string& loss, const Options& own) {

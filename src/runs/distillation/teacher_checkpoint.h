@@ -1,5 +1,5 @@
-// A teacher whose weights are those of a training checkpoint: of a run of all weights, or of a run's adapter, as the run's config.json says. The run may be on its
-// way still: which checkpoint it is is settled once.
+// A teacher whose weights are those of a training checkpoint: of a run of all weights, or of a run's adapter, as the run's config.json says. The run may be on
+// its way still: which checkpoint it is is settled once.
 //   const TeacherCheckpoint of = teacher_checkpoint("runs/sums"); if (of.rank == 0) opened.initial = [=] { return whole_images(of, *opened.model); };
 #pragma once
 #include <filesystem>
