@@ -86,7 +86,7 @@ struct Learned {
   std::vector<std::vector<float>> told;  // with the gradient, of each datum
   std::string norm, digest, state;       // of the step, and of the checkpoint behind it
 };
-Learned learned(TrainingBatch batch, const char* share, std::int64_t tokens = 4096) {
+Learned learned_from(TrainingBatch batch, const char* share, std::int64_t tokens = 4096) {
   TrainingBench bench({.tokens_a_step = tokens, .turn_seconds = 0});
   CreateModel wanted;
   wanted.session = bench.session();
@@ -157,7 +157,7 @@ class SharedLosses : public ::testing::TestWithParam<SharedLoss> {};
 
 TEST_P(SharedLosses, HaveTheGradientOfDeclaredPrompts) {
   const SharedLoss& c = GetParam();
-  const Learned plain = learned(c.batch(), "forward"), shared = learned(c.batch(), "backward");
+  const Learned plain = learned_from(c.batch(), "forward"), shared = learned_from(c.batch(), "backward");
   EXPECT_EQ(shared.norm, norm_by_hand(c.batch()));
   EXPECT_FALSE(shared.state == plain.state);  // the control: it is another gradient
   const Profile& profile = profile_by_name("cpu-bf16w");
@@ -174,7 +174,7 @@ TEST_P(SharedLosses, HaveTheGradientOfDeclaredPrompts) {
   }
   EXPECT_GE(without, 3u);
   // Pieces of one group, or one pair.
-  const Learned pieces = learned(c.batch(), "backward", 12);
+  const Learned pieces = learned_from(c.batch(), "backward", 12);
   EXPECT_EQ(pieces.told, shared.told);
   EXPECT_TRUE(pieces.state == shared.state);
 }
