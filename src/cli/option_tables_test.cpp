@@ -304,7 +304,7 @@ const std::map<std::string, std::string>& effective_options() {
        "mtp-depths name fork runs model profile threads device backend isa mla-norm-eps context ranks transport environment steps problems rollouts max-tokens "
        "temperature "
        "top-k top-p min-p "
-       "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
+       "chat algorithm advantages critic loss loss-config correction averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state keep-forward checkpoint-every keep-last transcripts publish quiet resume page "
        "json "
@@ -323,7 +323,7 @@ const std::map<std::string, std::string>& effective_options() {
        "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
        "checkpoint-every keep-last quiet resume page json profile-operations trace overwrite"},
       {"eval drafts", "data environment n max-tokens temperature seed at-once speculate model profile threads device backend isa mla-norm-eps context json"},
-      {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
+      {"eval", "adapter n samples temperature max-tokens chat seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks transport host port name chat-template message-format tool-format "
        "generation-config training "

@@ -82,7 +82,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         run->loss = name == "custom"
                         ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), shares, limits, run->prepared)
                         : make_batch_loss(run->batch, limits, run->prepared);
-        if (shares) share_weighed_prompts(run->loss->untrained(), run->loss->together() == 2, run->prepared);
+        if (shares) share_weighed_prompts(*run->loss, limits.max_positions, run->prepared);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
       const std::size_t untrained = run->loss->untrained();

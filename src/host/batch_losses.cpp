@@ -24,9 +24,11 @@ class PreferenceBatchLoss final : public BatchLoss {
            "end of a request: data[{}] is alone",
            batch.data.size(), batch.loss.name, batch.data.size() - 1);
     check_references(batch, row);
-    if (limits.values) check_inputs(batch, {"target_tokens", "weights", "mask"});
+    std::vector<std::string> names{"target_tokens", "weights", "mask"};
+    if (row.reference) names.emplace_back("reference_logprobs");
+    if (limits.values) check_inputs(batch, names);
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string&) { return true; });
-    check_inputs(batch, {"target_tokens", "weights", "mask", "reference_logprobs"});
+    check_inputs(batch, names);
     for (std::size_t d = 0; limits.values && d < batch.data.size(); ++d) {
       if (batch.data[d].inputs.contains("weights") || batch.data[d].inputs.contains("mask")) continue;
       std::vector<float>& weights = prepared.sequences[d].weights;  // the value of its end is the answer's

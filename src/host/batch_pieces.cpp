@@ -22,7 +22,7 @@ std::size_t with_whole_groups(const std::vector<TrainSequence>& sequences, std::
 
 std::int64_t most_uncut_rows(std::int64_t max_positions) { return std::max<std::int64_t>(16'384, 4 * max_positions); }
 
-void check_uncut(const std::vector<TrainSequence>& sequences, std::int64_t max_positions) {
+void check_uncut(const std::vector<TrainSequence>& sequences, std::int64_t max_positions, const std::function<std::size_t(std::size_t)>& datum) {
   std::map<std::int64_t, std::size_t> last;  // of each group, which is named after its first
   for (std::size_t s = 0; s < sequences.size(); ++s)
     if (sequences[s].shared_prefix > 0) last[sequences[s].prefix_group] = s;
@@ -39,7 +39,7 @@ void check_uncut(const std::vector<TrainSequence>& sequences, std::int64_t max_p
       fail(ErrorCode::invalid_argument,
            "share_prompts is 'backward', and data[{}] to data[{}], which equal prompts hold together, are {} data of {} rows; they are computed at once, and "
            "allowed are {} data of {} rows: put data of one prompt beside each other, or fewer into a request",
-           begin, end - 1, end - begin, rows, kMostUncut, most_uncut_rows(max_positions));
+           datum ? datum(begin) : begin, datum ? datum(end - 1) : end - 1, end - begin, rows, kMostUncut, most_uncut_rows(max_positions));
   }
 }
 

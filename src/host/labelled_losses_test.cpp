@@ -62,6 +62,13 @@ TEST(LabelledLosses, InputsThatItDoesNotReadAreRefused) {
               std::string::npos)
         << said;
   }
+  TrainingBatch batch = labelled_batch(1, {-1, 1});  // of a loss that compares with no reference
+  batch.loss.name = "simpo";
+  for (TrainingDatum& datum : batch.data) datum.inputs.erase("label");
+  const std::string said = bench.result(bench.batch(model, ++number, batch)).message;
+  EXPECT_NE(said.find("data[0].loss_fn_inputs.reference_logprobs is nothing that the loss simpo takes, allowed are target_tokens, weights, mask"),
+            std::string::npos)
+      << said;
 }
 
 TEST(LabelledLosses, WhereMismatchedAnswersStandChangesNothing) {

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "host/batch_loss.h"
+#include "host/shared_prompts.h"
 #include "host/shared_prompts_test_tools.h"
 #include "train/declared_prompts.h"
 #include "train/trainer.h"
@@ -85,7 +86,7 @@ struct Learned {
   std::vector<std::vector<float>> told;  // with the gradient, of each datum
   std::string norm, digest, state;       // of the step, and of the checkpoint behind it
 };
-Learned learned(TrainingBatch batch, const char* share, std::int64_t tokens = 4096) {
+Learned learned_from(TrainingBatch batch, const char* share, std::int64_t tokens = 4096) {
   TrainingBench bench({.tokens_a_step = tokens, .turn_seconds = 0});
   CreateModel wanted;
   wanted.session = bench.session();
@@ -156,7 +157,7 @@ class SharedLosses : public ::testing::TestWithParam<SharedLoss> {};
 
 TEST_P(SharedLosses, HaveTheGradientOfDeclaredPrompts) {
   const SharedLoss& c = GetParam();
-  const Learned plain = learned(c.batch(), "forward"), shared = learned(c.batch(), "backward");
+  const Learned plain = learned_from(c.batch(), "forward"), shared = learned_from(c.batch(), "backward");
   EXPECT_EQ(shared.norm, norm_by_hand(c.batch()));
   EXPECT_FALSE(shared.state == plain.state);  // the control: it is another gradient
   const Profile& profile = profile_by_name("cpu-bf16w");
@@ -173,7 +174,7 @@ TEST_P(SharedLosses, HaveTheGradientOfDeclaredPrompts) {
   }
   EXPECT_GE(without, 3u);
   // Pieces of one group, or one pair.
-  const Learned pieces = learned(c.batch(), "backward", 12);
+  const Learned pieces = learned_from(c.batch(), "backward", 12);
   EXPECT_EQ(pieces.told, shared.told);
   EXPECT_TRUE(pieces.state == shared.state);
 }
@@ -200,6 +201,23 @@ TEST(SharedLossErrors, EachIsOneSentence) {
   batch.loss.config.clear();
   batch.loss.config["share_prompt"] = std::string("backward");
   EXPECT_NE(bench.result(bench.batch(model, 3, batch)).message.find("did you mean 'share_prompts'"), std::string::npos);
+}
+
+// As of losses that the trainer computes itself; told by the client's data, whose order is not the one of what is trained.
+TEST(SharedLossErrors, WhatIsComputedAtOnceHasASize) {
+  const TrainingBench bench;
+  const BatchLimits limits = batch_limits(*bench.base->opened.runtime);
+  TrainingBatch batch = answers(std::vector<std::int32_t>(4001, 1));
+  batch.loss.name = "kto";
+  for (std::size_t d = 0; d < batch.data.size(); ++d) {
+    std::map<std::string, NamedTensor>& inputs = batch.data[d].inputs;
+    inputs["label"] = NamedTensor{.shape = {1}, .floats = {}, .integers = {d == 2 ? -1 : 1}, .is_float = false};
+    inputs["reference_logprobs"] = numbers(batch.data[d].tokens.size(), -3);
+  }
+  PreparedBatch prepared;
+  const std::unique_ptr<BatchLoss> loss = make_batch_loss(batch, limits, prepared);
+  const std::string said = error_text([&] { share_weighed_prompts(*loss, limits.max_positions, prepared); });
+  EXPECT_NE(said.find("data[0] to data[4000], which equal prompts hold together, are 4000 data of 20007 rows"), std::string::npos) << said;
 }
 
 }  // namespace

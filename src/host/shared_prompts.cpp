@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "host/batch_loss.h"
+#include "host/batch_pieces.h"
 #include "train/declared_prompts.h"
 
 namespace lockstep {
@@ -59,10 +61,12 @@ void share_prompts(const TrainingBatch& batch, const LossOptions& loss, std::vec
   declare_before_answers(sequences, wants_advantages(loss), declare_prompts);
 }
 
-void share_weighed_prompts(std::size_t first, bool pairs, PreparedBatch& prepared) {
+void share_weighed_prompts(const BatchLoss& loss, std::int64_t max_positions, PreparedBatch& prepared) {
+  const std::size_t first = loss.untrained();
   const auto begin = prepared.sequences.begin() + static_cast<std::ptrdiff_t>(first);
   std::vector<TrainSequence> trained(std::make_move_iterator(begin), std::make_move_iterator(prepared.sequences.end()));
-  declare_before_answers(trained, false, pairs ? declare_pairs : declare_prompts);
+  declare_before_answers(trained, false, loss.together() == 2 ? declare_pairs : declare_prompts);
+  check_uncut(trained, max_positions, [&](std::size_t place) { return loss.datum(first + place); });
   prepared.declares = std::any_of(trained.begin(), trained.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   std::move(trained.begin(), trained.end(), begin);
 }

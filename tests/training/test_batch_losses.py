@@ -188,7 +188,7 @@ def client(training_server):
 @pytest.mark.parametrize("loss", ["cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "simpo", "orpo", "cpo"])
 def test_each_loss_learns_which_is_better(training_server, loss):
     own = student(training_server, 5)
-    data = preferred(own)
+    data = [answer(pair["prompt"], pair[side]) for pair in PAIRS for side in ("chosen", "rejected")] if loss in ("simpo", "orpo", "cpo") else preferred(own)  # which compare with no reference
     results = train(own, data, loss, {})
     assert results[-1].metrics["loss:sum"] < results[0].metrics["loss:sum"]
     assert results[-1].metrics["margin:mean"] > results[0].metrics["margin:mean"]
@@ -206,6 +206,7 @@ def test_what_is_wrong_is_named(client):
     refused(client, [answer(p["prompt"], p[s]) for p in PAIRS[:1] for s in ("chosen", "rejected")], "dpo", {}, "data[0].loss_fn_inputs has no reference_logprobs")
     refused(client, data, "dpo", {"gamma": 1.0}, "'gamma' is no option of the loss dpo, allowed are averaging, beta")
     refused(client, data, "dpo", {"beta": 0.0}, "beta")
+    refused(client, data, "simpo", {}, "data[0].loss_fn_inputs.reference_logprobs is nothing that the loss simpo takes")
     answers = labelled(client)
     refused(client, data, "kto", {}, "data[0].loss_fn_inputs has no label")
     refused(client, answers[::2], "kto", {}, "needs mismatched answers")
