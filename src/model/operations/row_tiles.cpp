@@ -1,6 +1,7 @@
 #include "model/operations/row_tiles.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/adapter_rows.h"
 
@@ -69,12 +70,14 @@ bool saves(const GradientSet* gradients, const RowCost& cost, std::int64_t rows)
   return !gradients || !gradients->finish_at_once() || kBytesOfBins * cost.weights < kBytesOfValue * cost.values * rows;
 }
 
-// dx: where the gradient of x goes; none: nobody wants it.
-void backward_of_tiles(Context& ctx, const View& dx, const View& dy, const View& x, const RowCost& cost, const RowWork& work) {
+// The gradient of x; empty where it is not wanted.
+Buffer backward_of_tiles(Context& ctx, bool wanted, const Buffer& dy, const View& x, const RowCost& cost, const RowWork& work) {
   GradientSet* const gradients = ctx.gradients();
   const std::int64_t all = ctx.batch().count(), most = ctx.options().row_tile;
   const std::vector<std::int64_t> bounds = saves(gradients, cost, all - most) ? ctx.batch().tiles(most) : std::vector<std::int64_t>{0, all};
-  const bool parts = gradients && bounds.size() > 2;
+  const bool whole = bounds.size() == 2, parts = gradients && !whole;
+  Buffer dx;
+  if (wanted && !whole) dx = ctx.allocate(DType::f32, x.rows, x.cols);
   if (parts) gradients->begin_parts();
   each_tile(ctx, bounds, [&](const RowPart& part, ForwardOptions options) {
     const std::int64_t count = part.rows.count();
@@ -84,16 +87,19 @@ void backward_of_tiles(Context& ctx, const View& dx, const View& dy, const View&
         &inner, options,
         [&] {
           Tensor again = of_rows(part.rows, copied(ctx, x.row_range(part.begin, count)));
-          if (dx || !inner.frozen()) again.node = inner.new_node();
+          if (wanted || !inner.frozen()) again.node = inner.new_node();
           const Tensor of_tile = work(again);
-          inner.contribute(of_tile.node, copied(ctx, dy.row_range(part.begin, count)));
+          inner.contribute(of_tile.node, whole ? dy : copied(ctx, dy.view().row_range(part.begin, count)));
           inner.backward();
-          if (const Buffer gradient = inner.take(again.node); gradient && dx) ctx.backend().stream().copy(dx.row_range(part.begin, count), gradient.view());
+          Buffer gradient = inner.take(again.node);
+          if (wanted && whole) dx = std::move(gradient);
+          else if (wanted && gradient) ctx.backend().stream().copy(dx.view().row_range(part.begin, count), gradient.view());
           return true;
         },
         &part);
   });
   if (parts) gradients->end_parts();
+  return dx;
 }
 }  // namespace
 
@@ -105,11 +111,7 @@ Tensor in_row_tiles(Context& ctx, const Tensor& x, const RowCost& cost, const Ro
   ctx.record(
       y, {x},
       [&ctx, cost, work](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
-        const View all = in[0];
-        Buffer dx;
-        if (in.requires_grad(0)) dx = ctx.allocate(DType::f32, all.rows, all.cols);
-        backward_of_tiles(ctx, dx.view(), dy.view(), all, cost, work);
-        return {dx};
+        return {backward_of_tiles(ctx, in.requires_grad(0), dy, in[0], cost, work)};
       },
       ctx.options().adapters != nullptr);  // which the weights may have, though x requires no gradient
   return y;
