@@ -65,6 +65,7 @@ endforeach()
 add_library(kernels_cuda_host OBJECT ${host_instances})
 target_link_libraries(kernels_cuda_host PRIVATE lockstep_numerics lockstep_tensor)
 target_compile_options(kernels_cuda_host PRIVATE -O1)
+lockstep_precompile(kernels_cuda_host kernels_cuda_host)
 target_sources(lockstep_kernels PRIVATE $<TARGET_OBJECTS:kernels_cuda_host>)
 # By nvcc, for GPUs: for each architecture by itself when named (ninja cuda_90a), and into the program where it has them.
 if(LOCKSTEP_NVCC_FOUND)
@@ -96,7 +97,5 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_prod
 
 # Linear layers in 8 bits for the tests in Python (tests/oracle/test_eight_bits.py).
 if(LOCKSTEP_TESTS)
-  add_executable(eight_bit_bridge ${CMAKE_SOURCE_DIR}/tests/tools/eight_bit_bridge.cpp)
-  target_link_libraries(eight_bit_bridge PRIVATE lockstep_kernels)
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS eight_bit_bridge)
+  lockstep_test_tool(eight_bit_bridge lockstep_kernels)
 endif()
