@@ -47,8 +47,9 @@ foreach(kind vector scalar traced)
 endforeach()
 target_compile_options(kernels_vector PRIVATE ${speed} ${vector_checks} -fno-tree-vectorize -fno-tree-slp-vectorize -Wno-maybe-uninitialized -Wno-uninitialized)
 # Scalar and traced instances are what vector ones are held to, on small shapes. Unrolled over sixteen lanes they took as long to compile as all of
-# those: a traced head 29 seconds of a processor for 5, a scalar linear layer 24 for 7.
-target_compile_options(kernels_scalar PRIVATE -O1)
+# those: a traced head 29 seconds of a processor for 5, a scalar linear layer 24 for 7. Loops over the lanes of scalar ones the compiler may vectorise, which
+# changes no bit, since it may not reorder a sum: lane by lane each operation is more than a hundred instructions, and tests run these kernels a lot.
+target_compile_options(kernels_scalar PRIVATE -O1 -ftree-vectorize -fvect-cost-model=dynamic -mprefer-vector-width=128)
 target_compile_options(kernels_traced PRIVATE -Og ${traced_checks})
 
 # The CUDA forms (src/kernels/*/*.cu) for the host executor: the same source, compiled as C++ (kernels/cuda/thread.h).
