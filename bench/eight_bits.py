@@ -4,14 +4,15 @@ of which must have 0 different bits and a KL of 0 between its sampler and its tr
 
     python3 bench/eight_bits.py --work DIR [--steps 60] [--seeds 1] [--problems 2000] [--threads 0] [--json FILE] [--page docs/few-bits.md]
 
-The KL is of the shipped model over --problems random Countdown problems: the sum of both directions, each the mean of log(own / other) over tokens
-that one side sampled at temperature 1. Runs that exist already are not repeated."""
+The KL is of the shipped model over --problems random Countdown problems, one answer to each by either side: the sum of both directions, each the mean of
+log(own / other) over tokens that one side sampled at temperature 1. Runs that exist already are not repeated."""
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
 from int4_qat import ROOT, made_by, parsed, run_options, trained
-from kl_table import countdown_prompts, sample, trainer_scores
+from kl_table import SEED, Server, countdown_prompts, trainer_scores
 from marked_page import write_between_marks
 
 PLAIN = "cpu-bf16w"
@@ -19,11 +20,18 @@ PROFILES = ["cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"]
 MOST_KL = {"cpu-mxfp8-experts": 0.0063}  # aimed at
 
 
+AT_ONCE = 16  # problems of a request
+
+
 def drawn_by(arguments, profile):
-    """Samples one answer to each problem, as kl_table.py does, with the sampler's log-probabilities."""
-    model = SimpleNamespace(name="countdown-glm", folder=arguments.work, full=ROOT / "models/countdown-glm", merged=None, adapter=None, threads=arguments.threads,
-                            prompts=countdown_prompts(arguments.problems), max_tokens=16, tokens=arguments.problems * 12)  # fmt: skip
-    return model, sample(model, (model.full, profile, False))
+    """One answer to each problem, with the sampler's log-probabilities."""
+    model = SimpleNamespace(folder=arguments.work, full=ROOT / "models/countdown-glm", threads=arguments.threads)
+    prompts, drawn = countdown_prompts(arguments.problems), []
+    with Server(model, (model.full, profile, False)) as server:
+        for begin in range(0, len(prompts), AT_ONCE):
+            for choice in server.complete(prompts[begin : begin + AT_ONCE], 1, 16, SEED + begin):
+                drawn.append({"prompt": choice["prompt_token_ids"], "tokens": choice["token_ids"], "logprobs": choice["logprobs"]["token_logprobs"]})
+    return model, drawn
 
 
 def direction(model, drawn, other):
@@ -57,6 +65,7 @@ def main():
     parser = run_options(__doc__, [1])
     parser.add_argument("--problems", type=int, default=2000)
     arguments = parsed(parser)
+    os.environ["LOCKSTEP_BINARY"] = arguments.lockstep  # what kl_table.py starts
     rows = []
     for profile in [PLAIN, *PROFILES]:
         row = {"profile": profile, "trained": [trained(arguments, profile, seed)[1] for seed in arguments.seeds]}

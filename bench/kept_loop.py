@@ -14,7 +14,6 @@ import json
 import os
 import random
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import urllib.request
 from pathlib import Path
 
 import works_with_base
+from started_server import StartedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = 1.12
@@ -30,26 +30,16 @@ NAME = "Qwen/Qwen3.5-9B-Base"  # the recipe's own model_name, by which it choose
 MODES = ("off", "all")
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, options, work, mode):
         command = [options.lockstep, "serve", "--training", "--model", options.model, "--name", "base", "--alias", NAME, "--state", work / "state", "--port", "0", "--threads", options.threads,
                    "--no-access-log", "--log-level", "error", "--keep-forward", mode, *(["--keep-forward-megabytes", options.megabytes] if mode != "off" else [])]  # fmt: skip
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        said = self.process.stdout.readline()
-        found = re.search(r"http://\S+", said)
-        if not found:
-            self.process.kill()
-            raise SystemExit(f"kept_loop: the server said {said!r}")
-        self.url = found[0]
+        super().__init__(command)
 
     def rows(self):
         """Rows that training read, computed beside them, and those that were dropped; and memory of kept rows. None of a server that keeps none."""
         text = urllib.request.urlopen(f"{self.url}/metrics").read().decode()
         return {name: float(value) for name, value in re.findall(r"^lockstep_training_rows_(\w+?)(?:_total)? ([\d.e+]+)$", text, re.M)}
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=120)
 
 
 def write_questions(work):

@@ -15,13 +15,10 @@ import http.client
 import json
 import os
 import random
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +26,7 @@ sys.path[:0] = [str(ROOT / "bench")]
 
 from marked_page import write_between_marks  # noqa: E402
 from performance_tables import judged, span  # noqa: E402
+from started_server import StartedServer  # noqa: E402
 from write_performance import binary, machine, version  # noqa: E402
 
 MARKS = "layer_speed"
@@ -49,14 +47,10 @@ def without_layer(model, folder):
     return folder
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, model, speculate, threads):
         command = [binary(), "serve", "--model", model, "--name", "m", "--port", 0, "--threads", threads, "--speculate", speculate, "--no-access-log", "--log-level", "error"]
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        told = re.search(r"http://\S+", self.process.stdout.readline())
-        if not told:
-            sys.exit("layer_speed: the server did not start")
-        self.address = urllib.parse.urlparse(told[0]).netloc
+        super().__init__(command)
 
     def ask(self, body):
         connection = http.client.HTTPConnection(self.address, timeout=600)
@@ -67,10 +61,6 @@ class Server:
         if answer.status != 200:
             raise SystemExit(f"layer_speed: {answer.status} {told[:300]}")
         return json.loads(told)["choices"][0]["token_ids"]
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 def timed(server, bodies, at_once):

@@ -17,8 +17,8 @@ from write_performance import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_BUILD, LANES = 30, 2
-SOURCES = re.compile(r"src/(kernels/value/|kernels/head/(teacher|row_distribution)|losses/(preference|distillation)|train/teacher_|host/(batch_loss|labelled)|runs/(preferences/|distillation/|local_critic)|"
-                     r"rl/(gae|critic|lockbox|dozen|agent_environment|many_turns|trajectory/|algorithms/|advantages/)|jobs/(critic|lockbox|preference|distill|far_teacher|teacher_file|text_alignment)|"
+SOURCES = re.compile(r"src/(kernels/value/|kernels/head/(teacher|row_distribution)|losses/(preference|distillation)|train/teacher_|host/(batch_loss|labelled|taught)|runs/(preferences/|distillation/|local_critic)|"
+                     r"rl/(gae|critic|lockbox|dozen|agent_environment|conversation_environment|many_turns|trajectory/|algorithms/|advantages/)|jobs/(critic|chat_job|lockbox|preference|distill|far_teacher|teacher_file|text_alignment)|"
                      r"cli/train_(preference|distill))|tests/tools/(advantage|preference|distillation)_bridge")  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The aims of products, steps, attention and kept forwards in one table: what was measured on which machine, whether that meets the aim, at which commit. Nothing
+"""The aims of products, steps, attention, decoding, the training API and kept forwards in one table: what was measured on which machine, whether that meets the aim, at which commit. Nothing
 is measured here: the figures are those of the blocks of docs/performance.md and docs/ci.md, and a table that is older than they is found by script/performance.
 
     python3 bench/limit_bars.py [--page docs/profiling.md]
@@ -103,6 +103,26 @@ def llama_bars(block):
     read = next((row for row in block.rows("One stream reads") if row[0] == "bf16"), None)
     if read:
         yield "decode bf16", at_least(90, number(read[4]), f"{number(read[4]):.0f} %")
+    for weights in ("f32", "bf16"):
+        row = block.row(weights, "decode, 1 stream")
+        yield f"stream {weights}", at_least(1.3, number(row[4]) if row else None)
+
+
+def offload_bars(block):
+    """What a plain copy of a step's bytes leaves stands beside a speed, where it was measured."""
+    for size in OFFLOADED:
+        row = block.row(f"{size} tokens a step: a step")
+        most = next((number(one[5]) for one in block.rows() if one[0] == f"{size} tokens" and len(one) == 7), None)
+        if row:
+            speed = number(row[3])
+            yield f"offload {size}", at_least(0.95, speed, f"{speed:.2f}" + (f"; a plain copy of the same bytes leaves {most:.2f}" if most else ""))
+
+
+def custom_bars(block):
+    found = [re.fullmatch(r"the same in the client, over fused: rank (\d+), .*, forwards kept for their gradients", row[0]) for row in block.rows()]
+    ratios = {match[1]: number(row[1]) for match, row in zip(found, block.rows()) if match}
+    if ratios:
+        yield "custom", (", ".join(f"{ratio:.2f} of rank {rank}" for rank, ratio in ratios.items()), max(ratios.values()) <= 1.15)
 
 
 def llama_long_bars(block):
@@ -144,6 +164,7 @@ def small_step_bars(block):
 
 
 SMALL_STEPS = {"deposits small": "SmolLM2, 4 x 64 tokens", "deposits tiny": "countdown-glm, 64 x 64 tokens"}
+OFFLOADED = (512, 2048)  # tokens a step
 PRODUCTS, LARGE = "Linear layers, fp32", "Linear layers of seven shapes, fp32"
 # What each aim is called, what it asks for, and the script.
 AIMS = {
@@ -158,6 +179,8 @@ AIMS = {
     "memory": ("peak memory of a training step of 4 x 256 tokens", "at most 2.79 GB", "torch_peers.py"),
     "grpo": ("a GRPO step of 8 x 8 x 32 over TRL", "at least 2.0", "rl_peer.py"),
     "grpo long": ("the same with prompts of 256 tokens", "at least 2.5", "rl_peer.py --prompt 256"),
+    **{f"offload {size}": (f"a step of {size} tokens with the optimizer in files over one in memory", "at least 0.95", "training_api.py --offload") for size in OFFLOADED},
+    "custom": ("a loss in the client over the fused one, forwards kept: the most", "at most 1.15", "training_api.py"),
     "kept": ("`train rl` of SmolLM2 with kept forwards over without", "at least 1.18", "kept_forwards.py"),
     "loop": ("`rl_loop` of the cookbook with kept forwards over without", "at least 1.12", "kept_loop.py"),
     "prompt": ("a step on 8 samples of one prompt of 2,048, its backward shared, over nothing shared", "at least 5", "variants.py prompts"),
@@ -166,6 +189,7 @@ AIMS = {
     "attention backward": ("attention's backward of 1 x 2,048 tokens, of the products' rate", "at least 0.6", "roofline.py"),
     **{f"keys, {run}": (f"keys and values read by {run}, of the best read", "at least 85 %", "roofline.py") for run in ("one stream at position 512", "one stream at position 2,048")},
     "decode bf16": ("decoding one stream in bf16, of the best read", "at least 90 %", "llama_peers.py"),
+    **{f"stream {w}": (f"decoding one stream over llama.cpp, {w}", "at least 1.3", "llama_peers.py") for w in ("f32", "bf16")},
     **{f"prefill {n} {w}": (f"a prompt of {n} tokens over llama.cpp, {w}", "at least 2.0", "llama_peers.py --long") for n in ("2048", "8191") for w in ("f32", "bf16")},
     **{f"depth {w}": (f"decoding at depth 2,048 over llama.cpp, {w}", f"at least {aim}", "llama_peers.py --long") for w, aim in (("f32", 1.15), ("bf16", 1.5))},
     **{f"depth 8 {w}": (f"the same with 8 streams, {w}", "at least 1.4", "llama_peers.py --long") for w in ("f32", "bf16")},
@@ -193,7 +217,7 @@ def found_in(root):
         "SmolLM2-135M: a training step of an adapter": lambda block: [("lora", at_least(2.0, step_of(block)[0]))],
         "A GRPO step": grpo_bar("grpo", 2.0), "A GRPO step after prompts of 256 tokens": grpo_bar("grpo long", 2.5), "Kept forwards": kept_bars, "Kept forwards in a client's loop": loop_bars,
         "One prompt of thousands of tokens": prompt_bars, "Against the machine's limits": limit_bars, "SmolLM2-135M: prefill and decoding": llama_bars,
-        "SmolLM2-135M: long prompts, and decoding behind them": llama_long_bars, "What the contract costs": small_step_bars,
+        "SmolLM2-135M: long prompts, and decoding behind them": llama_long_bars, "What the contract costs": small_step_bars, "Optimizers in files": offload_bars, "The training API": custom_bars,
     }  # fmt: skip
     for title, of in bars.items():
         for block in sections.get(title, []):

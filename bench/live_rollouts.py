@@ -15,11 +15,11 @@ without rollouts, of first tokens at most 1.5 times, and rollouts' tokens a seco
 import argparse
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
 from marked_page import write_between_marks
+from started_server import StartedServer
 from write_performance import machine, version
 
 LOADS = ("live alone", "rollouts alone", "with --live-token-ms", "rollouts alone, by shares", "by shares", "without classes")
@@ -27,20 +27,12 @@ BARS = {"gap_p95_ms": "95th percentile of the gap between two live tokens, ms", 
         "rollouts_beside_live": "rollouts' tokens a second beside live answers, of theirs alone", "rollouts_without_live": "where no live request comes, of those without a bound"}  # fmt: skip
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, options, bound):
         self.options = options
         command = [options.lockstep, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--live-token-ms", str(bound), "--speculate", "off",
                    "--no-access-log", "--log-level", "error"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url = re.search(r"http://\S+", self.process.stdout.readline())[0]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
+        super().__init__(command)
 
     def load(self, *more):
         o = self.options

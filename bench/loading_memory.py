@@ -9,8 +9,6 @@ compute copy as `lockstep plan` says them; and the seconds until it listens, fil
 Needs numpy and safetensors."""
 import argparse
 import json
-import os
-import signal
 import statistics
 import subprocess
 import tempfile
@@ -19,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from started_server import StartedServer
 
 CACHE = 32  # megabytes
 HIDDEN, WIDTH, LAYERS, HEADS, KV, HEAD, VOCABULARY = 1024, 768, 8, 8, 2, 128, 8192
@@ -75,19 +75,9 @@ def compute_copy(lockstep, folder, profile):
 def peak_and_seconds(lockstep, folder, profile, threads):
     begun = time.monotonic()
     command = [lockstep, "serve", "--model", str(folder), "--profile", profile, "--port", "0", "--threads", str(threads), "--cache-megabytes", str(CACHE)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    line = server.stdout.readline()
-    seconds = time.monotonic() - begun
-    try:
-        if not line.startswith("listening on "):
-            raise SystemExit(f"the server of {folder} said {line!r}")
-        status = dict(row.split(":", 1) for row in Path(f"/proc/{server.pid}/status").read_text().splitlines())
-        ticks = Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-        processors = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-        return int(status["VmHWM"].split()[0]) * 1024 - CACHE * 2**20, seconds, processors
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+    with StartedServer(command, stderr=subprocess.DEVNULL) as server:
+        seconds = time.monotonic() - begun
+        return server.memory("VmHWM") - CACHE * 2**20, seconds, server.processor_seconds()
 
 
 def main():

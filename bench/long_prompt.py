@@ -11,23 +11,21 @@ import argparse
 import http.client
 import json
 import random
-import re
-import subprocess
 import threading
 import time
-import urllib.parse
 from pathlib import Path
+
+from started_server import StartedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, o):
         context = o.tokens + 64
         command = [o.lockstep, "serve", "--model", o.model, "--name", "m", "--port", "0", "--threads", o.threads, "--context", context, "--speculate", "off", "--no-access-log",
                    "--log-level", "error", "--max-body-kilobytes", 16 * o.tokens // 1024 + 4096]  # fmt: skip
-        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
-        self.address = urllib.parse.urlparse(re.search(r"http://\S+", self.process.stdout.readline())[0]).netloc
+        super().__init__(command)
 
     def lines(self, body):
         """The times at which the events of a streamed completion came."""
@@ -40,10 +38,6 @@ class Server:
             if line.startswith(b"data: {"):
                 yield time.perf_counter()
         connection.close()
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 class Streams:

@@ -12,16 +12,16 @@ import argparse
 import http.client
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 import time
-import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench")]
+
+from started_server import StartedServer  # noqa: E402
 
 GUESSES = 7
 TEXTS = [
@@ -108,15 +108,11 @@ def of_worker(o, name, ids):
 
 
 # --- lockstep --------------------------------------------------------------------------------------------------------
-class Server:
+class Server(StartedServer):
     def __init__(self, o, program):
         command = [program, "serve", "--model", o.models / "bf16", "--name", "m", "--profile", "cpu-bf16w", "--port", 0, "--threads", o.threads, "--speculate", "off", "--no-access-log",
                    "--log-level", "error"]  # fmt: skip
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        told = re.search(r"http://\S+", self.process.stdout.readline())
-        if not told:
-            raise SystemExit("lookup_peers: the server did not start")
-        self.address = urllib.parse.urlparse(told[0]).netloc
+        super().__init__(command)
 
     def answer(self, prompt, way, tokens):
         speculative = {"mode": "ngram", "tokens": GUESSES} if way == "with" else {"mode": "off"}
@@ -129,10 +125,6 @@ class Server:
         if answer.status != 200:
             raise SystemExit(f"lookup_peers: {answer.status} {told[:300]}")
         return json.loads(told)["choices"][0]["token_ids"]
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 def of_lockstep(o, program, ids):

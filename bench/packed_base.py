@@ -21,6 +21,8 @@ import tinker
 from safetensors.numpy import save_file
 from tinker import types
 
+from started_server import StartedServer
+
 PROFILES = ["cpu-bf16w", "cpu-int4-base", "cpu-fp8-base", "cpu-mxfp8-base", "cpu-mxfp4-base"]
 HIDDEN, LAYERS, INNER, HEADS, KV, VOCABULARY = 768, 4, 2048, 12, 4, 4096
 
@@ -44,21 +46,14 @@ def write_model(folder):
          "tie_word_embeddings": True, "hidden_act": "silu", "rope_theta": 10000.0}))
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, arguments, model, profile, state):
         command = [arguments.lockstep, "serve", "--model", str(model), "--name", "base", "--profile", profile, "--training", "--state", str(state),
                    "--port", "0", "--threads", str(arguments.threads)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        line = self.process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise SystemExit(f"the server under {profile} said {line!r}")
-        self.service = tinker.ServiceClient(base_url=line.split()[-1], api_key="tml-bench")
+        super().__init__(command, stderr=subprocess.DEVNULL)
+        self.service = tinker.ServiceClient(base_url=self.url, api_key="tml-bench")
         self.client = self.service.create_lora_training_client(base_model="base", rank=16).result()
         self.sampler = self.service.create_sampling_client(base_model="base").result()
-
-    def resident_megabytes(self):
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
     def step(self, data):
         result = self.client.forward_backward(data, "cross_entropy")
@@ -68,10 +63,6 @@ class Server:
     def decode(self, tokens, samples):
         return self.sampler.sample(types.ModelInput.from_ints([1, 2, 3]), num_samples=samples,
                                    sampling_params=types.SamplingParams(max_tokens=tokens, seed=1, stop=[])).result()
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(timeout=60)
 
 
 def seconds(work):
@@ -112,7 +103,7 @@ def main():
             for profile, server in servers.items():
                 plan = subprocess.run([arguments.lockstep, "plan", "--model", str(model), "--for", "serve", "--profile", profile, "--json"],
                                       check=True, capture_output=True, text=True)
-                row = {"weight_bytes": json.loads(plan.stdout)["bytes"]["weights"], "resident_megabytes": server.resident_megabytes()}
+                row = {"weight_bytes": json.loads(plan.stdout)["bytes"]["weights"], "resident_megabytes": server.memory("VmRSS") / 2**20}
                 for name, (_, tokens) in work.items():
                     row[name] = {"tokens_a_second": tokens / statistics.median(times[profile][name]),
                                  "ratio": statistics.median(b / t for b, t in zip(times[PROFILES[0]][name], times[profile][name]))}

@@ -320,14 +320,16 @@ def offload_misses(sizes):
 
 def ranks_table(data):
     t = data["targets"]
-    lines = [f"`lockstep train sft`, {data['profile']}, sequences of {data['tokens']} tokens, two threads in all: of one rank, or one of each of two ranks, which are threads or processes. Of {data['steps']} steps the "
-             f"median, after a first one. Targets: {t['of_one']:g} of one rank for dp and tp; {t['of_ideal']:g} of the ideal m / (m + p - 1) for stages of a pipeline; processes {t['of_threads']:g} of threads.", "",
-             "| sequences a step | micro-batches of | ranks | as | tokens/s | of one rank | ideal | of threads |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [f"`lockstep train sft`, {data['profile']}, two threads in all: of one rank, or one of each of two ranks, which are threads or processes. Of {data['steps']} steps (at 8,192 tokens one) the "
+             f"median, after a first one. Targets: {t['of_one']:g} of one rank for dp, tp and cp; {t['of_experts']:g} for ep, of a random model of 16 experts; {t['of_ideal']:g} of the ideal m / (m + p - 1) for "
+             f"stages of a pipeline; processes {t['of_threads']:g} of threads. Where the ranks' time went: computing, waiting for others and for what travels, packing and copying that.", "",
+             "| sequences a step | micro-batches of | ranks | as | tokens/s | of one rank | ideal | of threads | computed | waited | copied |", "|---|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["table"]:
         processes = r["transport"] == "mpi"
         way = [r["ranks"], "processes" if processes else "threads"] if r["ranks"] else ["one", ""]
         over_one = [span(r), f"{r['ideal']:.2f}"] if r["ranks"] else ["", ""]
-        cells = [str(r["sequences"]), str(r["micro_batch"] or "all"), *way, number(r["tokens_per_second"]), *over_one, f"{r['over_threads']:.2f}" if processes else ""]
+        parts = [f"{part:.2f}" for part in r["parts"]] if r["parts"] else ["", "", ""]
+        cells = [f"{r['sequences']} x {number(r['tokens'])}", str(r["micro_batch"] or "all"), *way, number(r["tokens_per_second"]), *over_one, f"{r['over_threads']:.2f}" if processes else "", *parts]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -4,7 +4,10 @@ GLM-5.2, and for 10^12 parameters at 2^20 tokens, on H200 and B200. Computed, no
 fewest devices that suffice are taken, from 8 up in powers of two to 1,024, with one of the layouts below; a run has at most 64 ranks. Where a model's own context is
 shorter than the shape's its RoPE is taken to reach as far.
 
-    bench/simulated_shapes.py [--binary build/lockstep] [--only NAME] [--seconds 600]
+    bench/simulated_shapes.py [--binary build/lockstep] [--only NAME] [--seconds 600] [--kept FILE] [--page docs/simulate.md]
+
+A row takes minutes on two processors, most of them for layouts of many ranks. With --kept rows stay in FILE as long as the program is the same one: a run that --seconds
+ended goes on, and --page writes those that are there, in order, and says which are not.
 """
 import argparse
 import json
@@ -12,6 +15,8 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parents[1]
 DEVICES = ("h200", "b200")
@@ -67,14 +72,29 @@ def row(options, name, model, length, experts, more, device):
     return f"| {name} | {length:,} | {device.upper()} | | none of up to 1,024 ranks | | | | |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(ROOT / "build/lockstep"))
-    parser.add_argument("--only", default="", help="shapes with this in their name")
-    parser.add_argument("--seconds", type=float, default=600, help="no shape is begun after so long")
-    options = parser.parse_args()
+HEAD = "| shape | tokens | device | devices | layout | GB a rank | step, s | tokens/s | takes most |\n|---|---|---|---|---|---|---|---|---|"
+
+
+class Kept:
+    """Rows by shape and device, of one program, in a file; none: in memory alone."""
+
+    def __init__(self, options):
+        self.file, self.rows = options.kept, {}
+        self.made_by = subprocess.run([options.binary, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0]
+        if self.file and self.file.is_file() and (found := json.loads(self.file.read_text()))["made_by"] == self.made_by:
+            self.rows = found["rows"]
+
+    def keep(self, key, text):
+        self.rows[key] = text
+        if self.file:
+            part = self.file.with_suffix(".partial")
+            part.write_text(json.dumps({"made_by": self.made_by, "rows": self.rows}, indent=1) + "\n")
+            part.replace(self.file)
+
+
+def computed(options, kept):
+    """Adds the rows that are asked for and not there, until the seconds are over."""
     begun = time.monotonic()
-    print("| shape | tokens | device | devices | layout | GB a rank | step, s | tokens/s | takes most |\n|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         for name, model, length, experts, more in SHAPES:
@@ -82,12 +102,38 @@ def main():
             config["max_position_embeddings"] = max(config["max_position_embeddings"], length)
             path.write_text(json.dumps(config))
             for device in DEVICES:
-                if options.only not in name:
+                key = f"{name}, {device}"
+                if options.only not in name or key in kept.rows:
                     continue
                 if time.monotonic() - begun > options.seconds:
-                    raise SystemExit(f"simulated_shapes: {options.seconds:.0f} s are over before {name} on {device}")
-                print(row(options, name, str(path), length, experts, more, device), flush=True)
-    print(f"\nNot computed, since their families do not run here: {', '.join(LEFT_OUT)}.")
+                    return print(f"simulated_shapes: {options.seconds:.0f} s are over before {name} on {device}", flush=True)
+                kept.keep(key, row(options, name, str(path), length, experts, more, device))
+                print(kept.rows[key], flush=True)
+
+
+def page_text(kept):
+    keys = [f"{name}, {device}" for name, *_ in SHAPES for device in DEVICES]
+    missing = sorted({key.rsplit(", ", 1)[0] for key in keys if key not in kept.rows})
+    lines = [f"Computed, not measured, by `bench/simulated_shapes.py`, {kept.made_by}.", "", HEAD, *(kept.rows[key] for key in keys if key in kept.rows)]
+    lines += ["", f"Not computed, since their families do not run here: {', '.join(LEFT_OUT)} ([training shapes](training-shapes.md) has their memory)."]
+    if missing:
+        lines.append(f"Not computed yet: {'; '.join(missing)}.")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", default=str(ROOT / "build/lockstep"))
+    parser.add_argument("--only", default="", help="shapes with this in their name")
+    parser.add_argument("--seconds", type=float, default=600, help="no row is begun after so long")
+    parser.add_argument("--kept", type=Path, help="a JSON file that keeps rows")
+    parser.add_argument("--page", type=Path)
+    options = parser.parse_args()
+    kept = Kept(options)
+    computed(options, kept)
+    print("\n" + page_text(kept))
+    if options.page:
+        write_between_marks(options.page, "simulated_shapes", page_text(kept))
 
 
 if __name__ == "__main__":

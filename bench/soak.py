@@ -17,7 +17,6 @@ import os
 import random
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import svg_plot  # noqa: E402
 from marked_page import write_between_marks  # noqa: E402
+from started_server import StartedServer  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = [f"key{i}" for i in range(10)]
@@ -355,15 +355,13 @@ def main():
         # Few places in memory, little of it, and sessions that are soon silent: so that what is bounded reaches its bound within these minutes.
         command = [options.lockstep, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--training", "--state", f"{folder}/state", "--api-key-file", str(keys),
                    "--max-models", "12", "--session-idle-minutes", "1", "--memory-megabytes", str(MEGABYTES), "--cache-megabytes", "40", "--shares", ",".join(f"{work}={percent}" for work, percent in SHARES.items()), "--no-access-log", "--log-level", "error"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        server = StartedServer(command)
         try:
-            port = int(re.search(r"http://127\.0\.0\.1:(\d+)", server.stdout.readline())[1])
-            soak = Soak(options, port, server.pid)
+            soak = Soak(options, int(server.address.partition(":")[2]), server.process.pid)
             stuck = soak.soak()
-            alive = server.poll() is None
+            alive = server.process.poll() is None
         finally:
-            server.terminate()
-            status = server.wait(timeout=120)
+            status = server.stop()
     bad = verdicts(soak, stuck)
     if not alive or status != 0:
         bad.append(f"the server ended with {status}")

@@ -5,9 +5,10 @@ average of the specialists' weights.
 
     python3 bench/specialists.py --work FOLDER                                        # all twelve, three seeds, 2,000 held-out problems: hours
     python3 bench/specialists.py --work FOLDER --tasks sort,maximum --seeds 1 --steps 40 --distill-steps 40 --problems 200
+    python3 bench/specialists.py --work FOLDER --page                                 # what FOLDER has, between its marks in docs/distillation.md
 
 Resumable: each run goes on from its last checkpoint, and what is finished (a folder, a line of FOLDER/rates.jsonl) is not done again; another setting
-than a FOLDER was begun with is refused. All compare greedy answers on held-out problems; nothing is chosen by them. Settings of all methods are options, so that
+than a FOLDER was begun with is refused, and another program. All compare greedy answers on held-out problems; nothing is chosen by them. Settings of all methods are options, so that
 their steps are equal: a specialist takes --steps, the runs on all tasks as many as all specialists together, distillation its own number. Prints a table a
 seed, and how far the distilled model is from each specialist. Needs torch and safetensors for the average."""
 import argparse
@@ -18,6 +19,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
+
+from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = "reverse sort add subtract maximum count parity shift deduplicate interleave compare remainder".split()
@@ -127,6 +131,46 @@ def table(rows, seed):
     return "\n".join(lines)
 
 
+WITHIN = 0.02  # of its specialist, of every task in every seed: the bar
+COLUMNS = {"before": "before", "specialist": "specialist", "distilled": "distilled", "sequential": "one after the other (right after its turn)", "mixed": "one run on all", "average": "average of weights"}
+
+
+def behind(results):
+    """How far the distilled model is below the specialist of each task, by seed: {task: {seed: points}}; negative where it is above."""
+    tasks = dict.fromkeys(task for rows in results.values() for task in rows)
+    return {task: {seed: rows[task]["specialist"]["value"] - rows[task]["distilled"]["value"] for seed, rows in results.items() if task in rows} for task in tasks}
+
+
+def text(settings, results):
+    """The block of docs/distillation.md: `results` by seed as results.json has them."""
+    one = next(iter(results.values()))
+    labels = [label for label in COLUMNS if label in next(iter(one.values()))]
+    value = lambda task, label: fmean(rows[task][label]["value"] for rows in results.values())  # noqa: E731
+
+    def line(name, of):
+        cells = [f"{of(label):.3f}" + (f" ({of('sequential, after its turn'):.3f})" if label == "sequential" else "") for label in labels]
+        return f"| {name} | " + " | ".join(cells) + " |"
+
+    made = {"sft": "fine-tuning", "rl": "reinforcement learning"}[settings["method"]]
+    prompts = int(settings["distill_prompts"]) * len(one)
+    lines = [f"{len(one)} of {len(TASKS)} tasks, seeds {', '.join(results)}: specialists by {made}, {int(settings['steps']):,} steps of {settings['batch']} problems; distillation of {int(settings['distill_steps']):,} steps of {prompts} prompts, "
+             f"runs on all tasks of {int(settings['steps']) * len(one):,} steps. Greedy answers to {int(settings['problems']):,} held-out problems a task, means over seeds.",
+             "", "| task | " + " | ".join(COLUMNS[label] for label in labels) + " |", "|---" * (len(labels) + 1) + "|",
+             *(line(f"`{task}`", lambda label, task=task: value(task, label)) for task in one), line("mean", lambda label: fmean(value(task, label) for task in one))]  # fmt: skip
+    below = behind(results)
+    close = [task for task, seeds in below.items() if all(points <= WITHIN + 1e-9 for points in seeds.values())]
+    far = {task: max(seeds.values()) for task, seeds in below.items() if task not in close}
+    met = not far and len(one) == len(TASKS) and len(results) >= 3
+    lines += ["", f"Within {100 * WITHIN:g} points of its own specialist, or above it, in every seed: {len(close)} of {len(below)} tasks"
+              + (f"; further below, at most: {', '.join(f'`{task}` {100 * points:.1f}' for task, points in far.items())}" if far else "")
+              + f". The bar, all {len(TASKS)} tasks in 3 seeds: {'met' if met else 'not met'}.", "", f"Measured with {settings['version']}."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def version_of(binary):
+    return subprocess.run([str(binary), "--version"], check=True, capture_output=True, text=True).stdout.split("\n")[0]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
@@ -143,17 +187,21 @@ def main():
     parser.add_argument("--teacher-megabytes", type=int, default=0)
     parser.add_argument("--problems", type=int, default=2000, help="held out, a task")
     parser.add_argument("--no-average", action="store_true", help="without torch and safetensors")
+    parser.add_argument("--page", action="store_true", help="writes the block of docs/distillation.md of what is done, and runs nothing")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--lockstep", default=os.environ.get("LOCKSTEP_BINARY") or ROOT / "build/lockstep")
     options = parser.parse_args()
     options.work, options.model = options.work.resolve(), options.model.resolve()
+    if options.page:
+        read = lambda name: json.loads((options.work / name).read_text())  # noqa: E731
+        return write_between_marks(ROOT / "docs/distillation.md", "bench/specialists.py", text(read("settings.json"), read("results.json")))
     options.tasks = options.tasks.split(",")
     if unknown := [task for task in options.tasks if task not in TASKS]:
         parser.error(f"unknown tasks {', '.join(unknown)}; there are {', '.join(TASKS)}")
     if options.method == "rl" and 1 < len(options.tasks) < len(TASKS):
         parser.error("--method rl takes all tasks: train rl has no environment of some of them")
     options.work.mkdir(parents=True, exist_ok=True)
-    settings = {key: str(value) for key, value in vars(options).items() if key not in ("work", "threads", "lockstep", "seeds")}
+    settings = {key: str(value) for key, value in vars(options).items() if key not in ("work", "threads", "lockstep", "seeds", "page")} | {"version": version_of(options.lockstep)}
     written = options.work / "settings.json"
     if not written.exists():
         written.write_text(json.dumps(settings, indent=1) + "\n")

@@ -16,26 +16,23 @@ import os
 import random
 import re
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import requests
 
+from started_server import StartedServer
+
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = "river stone early morning light paper window garden letter number market winter summer bread table silver copper wooden yellow narrow".split()
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, options, profile):
         binary = os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
         command = [binary, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--profile", profile, "--speculate", "off", "--no-access-log", "--log-level", "error"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        told = re.search(r"http://\S+", self.process.stdout.readline())
-        if not told:
-            sys.exit("speculation: the server did not start")
-        self.url = told[0]
+        super().__init__(command)
 
     def guesses(self):
         """Tokens that were guessed so far, and those of them that were right, by all sources."""
@@ -77,12 +74,8 @@ def main():
     options = parser.parse_args()
     rows = []
     for profile in options.profiles.split(","):
-        server = Server(options, profile)
-        try:
+        with Server(options, profile) as server:
             rows += [{"profile": profile, **row} for row in measure(server, options)]
-        finally:
-            server.process.terminate()
-            server.process.wait()
     print("| profile | case | off, tokens/s | with, tokens/s | ratio (range over rounds) | answers that differ |\n|---|---|---|---|---|---|")
     for r in rows:
         print(f"| {r['profile']} | {r['case']} | {r['off']:.1f} | {r['with']:.1f} | {r['ratio']:.2f} ({r['ratio_range'][0]:.2f} to {r['ratio_range'][1]:.2f}) | {r['different']} of {r['answers']} |")

@@ -14,7 +14,6 @@ import contextlib
 import json
 import re
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
@@ -22,18 +21,19 @@ from pathlib import Path
 
 import requests
 
+from started_server import StartedServer
+
 KEYS = {name: f"{name}-0123456789abcdef" for name in ("trainer", "second", "caller", "sampler")}
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, options, folder):
         keys = Path(folder) / "keys.txt"
         keys.write_text("".join(f"{name} {key}\n" for name, key in KEYS.items()))
         self.name = Path(options.model).name
         command = [options.lockstep, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--training", "--state", f"{folder}/state",
                    "--api-key-file", str(keys), "--shares", options.shares, "--max-open", "4096", "--no-access-log", "--log-level", "error"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url = re.search(r"http://\S+", self.process.stdout.readline())[0]
+        super().__init__(command)
 
     def post(self, key, path, body):
         answer = requests.post(self.url + path, json=body, headers={"X-API-Key": KEYS[key]}, timeout=600)
@@ -229,13 +229,8 @@ def main():
         if options.json:
             Path(options.json).write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
         return
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(options, folder)
-        try:
-            rows = measure_gaps(options, server) if options.gaps else measure(options, server)
-        finally:
-            server.process.terminate()
-            server.process.wait()
+    with tempfile.TemporaryDirectory() as folder, Server(options, folder) as server:
+        rows = measure_gaps(options, server) if options.gaps else measure(options, server)
     if options.gaps:
         print(f"a step of {options.sequences} x {options.length} tokens alone: {1000 * rows['step_alone']:.0f} ms")
         for one in rows["gaps"]:

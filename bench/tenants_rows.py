@@ -31,12 +31,8 @@ def row(what, measured, goal=""):
 def served(options, folder, work, **changed):
     """work(server, options) with a server for it."""
     own = type(options)(**{**vars(options), **changed})
-    server = tenants.Server(own, folder)
-    try:
+    with tenants.Server(own, folder) as server:
         return work(own, server)
-    finally:
-        server.process.terminate()
-        server.process.wait()
 
 
 def step_rows(measured):

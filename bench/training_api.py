@@ -30,6 +30,8 @@ import tinker
 import torch
 from tinker import types
 
+from started_server import StartedServer
+
 
 def median_range(values):
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
@@ -338,12 +340,8 @@ def chunks_first_result(options, chunks=8):
 
 @contextlib.contextmanager
 def running_server(options, *arguments):
-    with tempfile.TemporaryDirectory() as state:
-        server = BenchServer(options, state, *arguments)
-        try:
-            yield server
-        finally:
-            server.stop()
+    with tempfile.TemporaryDirectory() as state, BenchServer(options, state, *arguments) as server:
+        yield server
 
 
 def write(options, result):
@@ -353,21 +351,10 @@ def write(options, result):
         Path(options.json).write_text(text + "\n")
 
 
-class BenchServer:
+class BenchServer(StartedServer):
     def __init__(self, options, state, *arguments):
         command = [options.lockstep, "serve", "--model", options.model, "--training", "--state", str(state), "--port", "0", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.url = self.process.stdout.readline().split()[-1]
-
-    def memory(self, field):
-        """VmHWM, VmRSS, RssFile, ... in bytes."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024
-
-    def processor_seconds(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        super().__init__(command, stderr=subprocess.DEVNULL)
 
     def moved(self):
         """Bytes so far: those of reading and writing calls (mostly files), and the part of them from and to the disk."""
@@ -383,10 +370,6 @@ class BenchServer:
                 begin, end = (int(edge, 16) for edge in fields[0].split("-"))
                 sizes[fields[5]] = sizes.get(fields[5], 0) + end - begin
         return list(sizes.values())
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 def write_file(path, size):

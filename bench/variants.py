@@ -20,7 +20,6 @@ that others use too, the ratio of the least times beside them is the steadier nu
 """
 
 import argparse
-import contextlib
 import http.client
 import itertools
 import json
@@ -34,6 +33,7 @@ import time
 from pathlib import Path
 
 import memory_ruler
+from started_server import StartedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ["1536x576", "576x1536", "4096x4096"]
@@ -193,18 +193,8 @@ def counters(options):
                "least_ratio": min(on["seconds"]["least"] for on, _ in rounds) / min(off["seconds"]["least"] for _, off in rounds)}  # fmt: skip
 
 
-@contextlib.contextmanager
 def server(program, model, threads):
-    """host:port of a server without keys."""
-    process = subprocess.Popen([str(program), "serve", "--model", str(model), "--port", "0", "--threads", str(threads)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        line = process.stdout.readline()
-        if not line.startswith("listening on "):
-            sys.exit(f"variants: the server of '{program}' said {line!r}")
-        yield line.split()[-1].removeprefix("http://").rstrip("/")
-    finally:
-        process.terminate()
-        process.wait()
+    return StartedServer([program, "serve", "--model", model, "--port", 0, "--threads", threads], stderr=subprocess.DEVNULL)
 
 
 def completion_seconds(address, model, prompts):
@@ -233,6 +223,7 @@ def commits(options):
     groups.append((["SmolLM2 fp32, a training step of 2 x 64 tokens"], options.model, "cpu-f32", ["train", "--sequences", 2, "--length", 64]))
     groups.append((["countdown-glm, a training step of 32 x 64 tokens"], glm, "cpu-f32", ["train", "--sequences", 32, "--length", 64]))
     groups.append((["countdown-glm, a GRPO step of 8 x 8 samples of 32 tokens"], glm, "cpu-f32", ["rl"]))
+    groups.append((["countdown-glm, a GRPO step of the demo's 32 x 8 samples of 16 tokens"], glm, "cpu-bf16w", ["rl", "--prompts", 32, "--samples", 8, "--tokens", 16]))
     for names, model, profile, what in groups:
         run = lambda program: [row["seconds"] for row in lockstep("bench", what[0], "--json", "--model", model, "--profile", profile, "--threads", options.threads, "--seconds",
                                                                   max(options.seconds, 1), *what[1:], program=program)]  # fmt: skip
@@ -243,7 +234,7 @@ def commits(options):
         for i, name in enumerate(names):
             yield {"case": name, **compared(*([lines[i] for lines in runs] for runs in found.values()))}
     with server(options.before, glm, options.threads) as before, server(options.after, glm, options.threads) as after:
-        ask = lambda address: completion_seconds(address, glm.name, [f"{16 + i} 19 14={17 + i}:" for i in range(50)])
+        ask = lambda server: completion_seconds(server.address, glm.name, [f"{16 + i} 19 14={17 + i}:" for i in range(50)])
         ask(before), ask(after)  # the first ones fill caches
         yield {"case": "countdown-glm, a completion of 8 tokens over HTTP", **in_turns(options.rounds, lambda: ask(before), lambda: ask(after))}
 

@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from counted_versions import earlier_versions, said, with_this_run  # noqa: E402
 from marked_page import write_between_marks  # noqa: E402
 from regions import PROMPT, stepped  # noqa: E402
+from started_server import StartedServer  # noqa: E402
 from store_tools import BINARY, FAULTS, Model, StoreServer, run, same  # noqa: E402
 from write_performance import version  # noqa: E402
 
@@ -88,11 +89,9 @@ class Kills:
 
     def answers(self, *words, name, sequence=0):
         """What a server answers, once it has that number of its channel; and its figures."""
-        command = [str(w) for w in (BINARY, "serve", "--port", "0", "--threads", "1", "--no-access-log", "--log-level", "error", "--name", "m", *words)]
-        server = subprocess.Popen(command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            url = re.search(r"http://\S+", server.stdout.readline())[0]
-            ended = time.monotonic() + 120
+        command = [BINARY, "serve", "--port", "0", "--threads", "1", "--no-access-log", "--log-level", "error", "--name", "m", *words]
+        with StartedServer(command, env=self.environment(), stderr=subprocess.DEVNULL) as server:
+            url, ended = server.url, time.monotonic() + 120
             while sequence:
                 with urllib.request.urlopen(url + "/metrics", timeout=60) as text:
                     if float(re.search(r"^lockstep_sync_current_sequence (\S+)$", text.read().decode(), re.M)[1]) >= sequence:
@@ -102,9 +101,6 @@ class Kills:
             request = urllib.request.Request(url + "/v1/completions", json.dumps(PROMPT).encode(), {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.loads(answer.read())["choices"], url
-        finally:
-            server.terminate()
-            server.communicate(timeout=60)
 
     def until_it_has(self, process, sequence):
         """Waits until a server has that number of its channel, or was killed on the way."""

@@ -12,7 +12,6 @@ the longest gap between two tokens of a stream while snapshots come; memory is t
 import argparse
 import http.client
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -21,12 +20,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/training"))
 from marked_page import write_between_marks  # noqa: E402
 from regions import stepped  # noqa: E402
+from started_server import StartedServer  # noqa: E402
 from write_performance import binary, machine, version  # noqa: E402
 
 VERSIONS = 10
@@ -43,25 +42,13 @@ def lockstep(*words):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, *words):
         command = [binary(), "serve", "--port", "0", "--no-access-log", "--log-level", "error", "--name", NAME, *map(str, words)]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        found = re.search(r"http://\S+", self.process.stdout.readline())
-        if not found:
-            sys.exit(f"weight_swaps: {command} did not start")
-        self.url = found[0]
-        self.place = urlsplit(self.url).netloc
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
+        super().__init__(command, stderr=subprocess.DEVNULL)
 
     def open(self, path, body=None):
-        connection = http.client.HTTPConnection(self.place, timeout=120)
+        connection = http.client.HTTPConnection(self.address, timeout=120)
         connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:
@@ -86,10 +73,6 @@ class Server:
         answer = json.loads(self.ask("/v1/completions", PROMPT))
         choice = answer["choices"][0]
         return choice["token_ids"], choice["logprobs"]["token_logprobs"]
-
-    def memory(self, name):
-        """Bytes of the process: VmRSS or VmHWM."""
-        return 1024 * int(re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text(), re.M)[1])
 
     def reset_peak(self):
         try:

@@ -22,7 +22,6 @@ import platform
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from pathlib import Path
 
 import works_with_base
 import works_with_page
+from started_server import StartedServer
 from works_with_recipes import recipes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ def binary():
     return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
 
 
-class Server:
+class Server(StartedServer):
     """`lockstep serve --training` on the base, its access log in `log`."""
 
     def __init__(self, work, model, name, threads):
@@ -50,13 +50,10 @@ class Server:
                    "--threads", str(threads), *(word for alias in works_with_base.ALIASES for word in ("--alias", alias))]  # fmt: skip
         self.errors = log.open("a")
         self.log = log
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors, text=True)
-        line = self.process.stdout.readline()
-        found = re.fullmatch(r"listening on (http://\S+)\n", line)
-        if not found:
-            self.process.kill()
-            sys.exit(f"the server said {line!r}; see {log}")
-        self.url = found[1]
+        try:
+            super().__init__(command, stderr=self.errors)
+        except RuntimeError as why:
+            sys.exit(f"{why}; see {log}")
 
     def statuses(self, since):
         """How often each refusing status was answered, since that place in the log; the places of lines."""
@@ -71,10 +68,10 @@ class Server:
         return counts
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=120)
-        self.errors.close()
-        return status
+        try:
+            return super().stop()
+        finally:
+            self.errors.close()
 
 
 def environment(work, url):

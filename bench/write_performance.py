@@ -136,7 +136,8 @@ SECTIONS = {
     "prefix": Section("Sharing prompts in training", "variants.py prefix",
                       variants_table("SmolLM2-135M, fp32: a training step on 8 samples of one prompt, which is as long as each sample. Targets: 1.12 with the forward "
                                      "shared, 1.5 with the backward too.", "shared, ms", "nothing shared, ms"), "own", 0, 1, models="--model"),
-    "ranks": Section("Training over two ranks", "rank_steps.py", ranks_table, "own", 0, 3, models="--model"),
+    "ranks": Section("Training over two ranks", "rank_steps.py", ranks_table, "torch", 0.5, 18, models="--model"),
+    "ranks-long": Section("Training over two ranks: one sequence of 8,192 tokens", "rank_steps.py --cases cp", ranks_table, "own", 0, 18, models="--model"),
     "prompts": Section("One prompt of thousands of tokens", "variants.py prompts", prompts_table, "own", 0, 9, models="--model"),
     "kept": Section("Kept forwards", "kept_forwards.py", kept_table, "own", 0, 14, models="--model"),
     "kept-loop": Section("Kept forwards in a client's loop", "kept_loop.py", loop_table, "torch", 1, 3, models="--served"),

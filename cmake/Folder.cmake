@@ -9,6 +9,7 @@ set(headers_quick_test ${headers_test})
 set(headers_kernels_vector ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
 set(headers_kernels_scalar ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
 set(headers_kernels_traced ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
+set(headers_kernels_cuda_host ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h ${CMAKE_SOURCE_DIR}/src/kernels/cuda/thread.h)
 function(lockstep_precompile target kind)
   if(CCACHE OR LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
     return()
@@ -51,6 +52,17 @@ function(lockstep_faults)
     target_include_directories(faults PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(faults PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
   endif()
+endfunction()
+
+# lockstep_test_tool(NAME LIBRARIES...): the program NAME of tests/tools/NAME.cpp, which tests in Python and scripts run. Compiled as tests that compute are:
+# with a compiler's defaults each would instantiate the whole of JSON's templates for itself.
+function(lockstep_test_tool name)
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/tools/${name}.cpp)
+  target_link_libraries(${name} PRIVATE ${ARGN})
+  target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}") # which tests have, whose headers these are
+  target_compile_options(${name} PRIVATE -O1)
+  lockstep_precompile(${name} test)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${name})
 endfunction()
 
 # lockstep_folder(NAME LIBRARIES...): the library lockstep_NAME of src/NAME/**.cpp and, beside it, the test program

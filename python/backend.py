@@ -4,7 +4,7 @@
     python3 python/backend.py [--binary build/lockstep] [--out dist]
 
 The wheel has python/lockstep, the stripped program with the shared libraries that it needs beside libc (its DT_RPATH is $ORIGIN/../lib), their
-copyright files, the models and the recipes. A source distribution has the files that git tracks. The platform tag names the newest version of glibc
+copyright files, the models and the recipes, and where the program was built beside Open MPI its module for --transport mpi, which takes that of the system. A source distribution has the files that git tracks. The platform tag names the newest version of glibc
 among the symbols of the wheel's files. The same inputs give the same bytes. Needs Linux with strip, objdump, readelf and ldd (binutils, libc-bin).
 """
 import argparse
@@ -73,6 +73,9 @@ def shared_libraries(path):
     return found
 
 
+MODULE = "lockstep_mpi.so"  # loaded when it is asked for, from ../lib of the program (src/parallel/module_file.h)
+
+
 def newest_glibc(paths):
     newest = (2, 17)
     for path in paths:
@@ -114,6 +117,9 @@ def _make(out, binary=None):
         for soname, path in libraries.items():
             stripped_libraries[soname] = Path(folder) / soname
             _run("strip", "--strip-unneeded", "-o", stripped_libraries[soname], path)
+        if (module := source.with_name(MODULE)).is_file():
+            stripped_libraries[MODULE] = Path(folder) / MODULE
+            _run("strip", "--strip-unneeded", "-o", stripped_libraries[MODULE], module)
         tag = "py3-none-manylinux_{}_{}_x86_64".format(*newest_glibc([stripped, *stripped_libraries.values()]))
         info = f"lockstep-{version()}.dist-info"
         files = [(f"lockstep/{p.relative_to(HERE / 'lockstep')}", p.read_bytes(), 0o644)

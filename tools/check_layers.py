@@ -48,7 +48,7 @@ LAYERS = {
     "serving": ["engine", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "fleet": ["sync", "serving", "engine", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "planning": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
-    "parity": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
+    "parity": ["serving", "losses", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "trained": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "host": ["trained", "serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
     "runs": ["trained", "serving", "losses", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],

@@ -1,8 +1,8 @@
 """The parts of ./check --night: checks that take too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
 
-Each part is a row of PARTS. A night runs all of them, notes which passed with this tree in build/night.json, and goes on there when it is
-started again. `next` is the part whose turn it is by the number in .ci/turn, `short` one of a minute. Every part takes turns but those with a reason why
-not, which docs/ci.md lists.
+Each part is a row of PARTS. A night runs them, notes which passed with this tree in build/night.json, and goes on there when it is started again;
+some it runs only where time is left of its three hours. `next` is the part whose turn it is by the number in .ci/turn, `short` one of a minute. Every
+part takes turns but those with a reason why not, which docs/ci.md lists.
 """
 import fnmatch
 import hashlib
@@ -34,7 +34,7 @@ class Sanitized:
 
 
 SANITIZED = {
-    "tsan-engine": Sanitized(3, 4, 3), "tsan-train": Sanitized(2, 4, 7),
+    "tsan-engine": Sanitized(2, 4, 4), "tsan-train": Sanitized(1, 4, 7),
     "asan-model": Sanitized(1, 1), "asan-engine": Sanitized(4, 3, 2), "asan-train": Sanitized(3, 4, 3), "asan-losses": Sanitized(1, 1), "asan-serving": Sanitized(4, 1),
     "asan-planning": Sanitized(2, 1), "asan-parity": Sanitized(3, 4), "asan-trained": Sanitized(1, 1), "asan-host": Sanitized(4, 2), "asan-runs": Sanitized(2, 1),
     "asan-api": Sanitized(3, 2), "asan-http": Sanitized(1, 2), "asan-jobs": Sanitized(3, 3),
@@ -46,12 +46,12 @@ PROVED = ("tsan-engine", "asan-model", "asan-engine", "asan-train", "asan-losses
 UNPROVED = "no pass of the whole is recorded: a red one would let nothing land. It joins when it has passed (`PROVED` in `tools/night.py`)"
 # Other parts that never take a turn, and why. Together with those that PROVED lacks they are the table of docs/ci.md.
 WITHOUT_TURN = {
-    "demo-ranks": "up to 17 minutes, for which a night has no room either; its layout is among `ranks-...`, with the quick demo",
-    "demo-drafts": "up to 15 minutes, for which a night has no room either; its form of five steps is in every run (`script/demo`)",
-    "recipe-agent": "up to an hour, for which a night has no room either; `recipe` makes the other model",
+    "demo-ranks": "up to 17 minutes; its layout is among `ranks-...`, with the quick demo",
+    "demo-drafts": "up to 15 minutes; its form of five steps is in every run (`script/demo`)",
+    "recipe-agent": "up to half an hour; `recipe` makes the other model",
     "kills": "as long as it is given, here 13 minutes",
     "regions": "needs root and TUN",
-    "give-way": "up to 15 minutes, for which a night has no room either",
+    "give-way": "up to 15 minutes, which is long for a turn",
     **{f"cuda-{a}": "`.ci/run` compiles GPU code for one architecture each time anyway, by turns of its own" for a in ARCHITECTURES},
 }
 
@@ -68,6 +68,7 @@ class Part:
     argument: str
     what: str
     by_name: bool = False  # a night does not run it: whoever names it does
+    spare: bool = False  # a night runs it last, where its limit fits into the time that is left
     build_minutes: int = 0  # more for the first part of a program, which builds it
     shard: tuple = (0, 1)  # which part of the program's tests, of how many
     why_no_turn: str = ""  # empty: .ci/run takes it by turns
@@ -83,23 +84,23 @@ def parts_of(program, made):
                    why_no_turn="" if program in PROVED else UNPROVED)  # fmt: skip
 
 
-def plain(name, minutes, kind, argument, what, by_name=False, may_lack=False):
+def plain(name, minutes, kind, argument, what, by_name=False, spare=False, may_lack=False):
     unproved = UNPROVED if may_lack and name not in PROVED else ""
-    return Part(name, minutes, kind, argument, what, by_name, why_no_turn=WITHOUT_TURN.get(name, unproved), may_lack=may_lack)
+    return Part(name, minutes, kind, argument, what, by_name, spare, why_no_turn=WITHOUT_TURN.get(name, unproved), may_lack=may_lack)
 
 
 PARTS = [
     plain("demo", 6, "demo", "", "the full demo, whose weights have the published hash"),
-    plain("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", by_name=True),
-    plain("demo-drafts", 15, "demo", "--arms lockstep --rollout-speculation siblings,mtp,ngram --mtp-depths 3", "150 steps whose rollouts are guessed ahead by a layer that learns on line", by_name=True),
-    plain("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
-    plain("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", by_name=True),
+    plain("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", spare=True),
+    plain("demo-drafts", 15, "demo", "--arms lockstep --rollout-speculation siblings,mtp,ngram --mtp-depths 3", "150 steps whose rollouts are guessed ahead by a layer that learns on line", spare=True),
+    plain("recipe", 12, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
+    plain("recipe-agent", 30, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", spare=True),
     plain("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),
     plain("kills", 15, "command", ".oracle/bin/python -B bench/weight_kills.py --minutes 13", "kills of publishers, mirrors and followers, a thousand where the time is enough", by_name=True),
     plain("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", by_name=True, may_lack=True),
     plain("regions-short", 2, "command", "/usr/bin/python3 -B bench/regions.py --short", "the same with fewer steps on faster wires", may_lack=True),
     *[plain(f"ranks-{layout.replace('=', '').replace(',', '-')}", 1, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
-    plain("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", by_name=True),
+    plain("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", spare=True),
     *[part for program, made in SANITIZED.items() for part in parts_of(program, made)],
     *[plain(f"cuda-{a}", 3, "cuda", a, f"GPU code for compute capability {a}, by nvcc", by_name=True) for a in ARCHITECTURES],
 ]
@@ -245,7 +246,7 @@ def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, numbe
     """Runs the parts of `./check --night WORDS`: all that have not passed with this tree, `next`, `short`, or those named."""
     if words == ["list"]:
         for part in parts:
-            say(f"{part.name:18} {part.minutes + part.build_minutes:3} min  {part.what}{' (no turn in .ci/run)' if part.why_no_turn else ''}")
+            say(f"{part.name:18} {part.minutes + part.build_minutes:3} min  {part.what}{' (no turn in .ci/run)' if part.why_no_turn else ''}{' (where time is left)' if part.spare else ''}")
         return
     if words in (["next"], ["short"]):
         if number is None and not was_raised(turn()):
@@ -258,16 +259,25 @@ def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, numbe
         for part in dict.fromkeys(part for word in words for part in named(word, parts)):
             runner.run(part, tally)
         return
-    parts = [part for part in parts if not part.by_name]
-    progress = Progress(file or ROOT / "build/night.json", tree_name or tree())
-    for part in parts:
+    a_night(parts, runner, tally, say, Progress(file or ROOT / "build/night.json", tree_name or tree()), turn() if number is None else number)
+
+
+def a_night(parts, runner, tally, say, progress, number):
+    """Its own parts, whose limits fit into it, and then those that it has time for, of which each is the first one in turn."""
+    end = time.monotonic() + 60 * MOST_MINUTES
+    own, spare = ([part for part in parts if not part.by_name and part.spare == s] for s in (False, True))
+    at = number % max(1, len(spare))
+    for part in own + spare[at:] + spare[:at]:
+        left = (end - time.monotonic()) / 60
         if part.name in progress.passed:
             say(f"night: {part.name} passed before with this tree ({progress.passed[part.name]:.0f} s)")
             tally.add_pass()
+        elif part.spare and runner.minutes(part) > left:
+            say(f"night: no time for {part.name}: it may take {runner.minutes(part)} minutes, and {left:.0f} of {MOST_MINUTES} are left")
         elif (seconds := runner.run(part, tally)) is not None:
             progress.add(part.name, seconds)
-    if all(part.name in progress.passed for part in parts):
-        say(f"night: all {len(parts)} parts passed ({sum(progress.passed.values()) / 60:.0f} minutes); the next one begins anew")
+    if all(part.name in progress.passed for part in own):
+        say(f"night: all {len(own)} parts passed ({sum(progress.passed.values()) / 60:.0f} minutes); the next one begins anew")
         progress.forget()
 
 
@@ -290,5 +300,5 @@ def page():
     return "\n".join([
         f"By turns: {told(long)}; and of a minute at most {told(short)}.", "",
         "| parts without a turn | why | what runs them |", "|---|---|---|",
-        *(f"| {told(p.name for p in own)} | {reason} | {'whoever names them' if own[0].by_name else 'a night'} |" for reason, own in rows),
+        *(f"| {told(p.name for p in own)} | {reason} | {'whoever names them' if own[0].by_name else 'a night with time left' if own[0].spare else 'a night'} |" for reason, own in rows),
     ])  # fmt: skip

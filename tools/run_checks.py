@@ -413,7 +413,8 @@ TIMED = ("unit/test_benchmark", "script/speed", "api/test_many_sockets.py", "api
 LONGEST = ("unit/test_system", "script/first_day", "unit/test_train", "unit/test_jobs", "script/option_effects", "script/server_effects", "unit/test_parity", "unit/test_kernels",
            "unit/test_http", "unit/test_text", "unit/test_engine", "script/merged_teachers")  # fmt: skip
 # What waits (for a browser, for silence to pass, for the disk) more than it computes runs as a third beside the two, so that a processor is not idle meanwhile.
-WAITING = ("tests in Python, page", "script/mpi_serve", "script/mpi", "script/rank_troubles", "script/kill_resume", "unit/test_api", "unit/test_host")
+WAITING = ("tests in Python, page", "script/mpi_serve", "script/mpi", "script/rank_troubles", "script/kill_resume", "unit/test_api", "unit/test_host",
+           "script/launch", "unit/test_parallel", "script/sft_runs", "script/exit_codes", "unit/test_serving", "unit/test_fleet", "script/snapshot", "script/own_data")  # fmt: skip
 
 
 class Checks:

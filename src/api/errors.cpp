@@ -35,11 +35,17 @@ constexpr StatusName kStatusNames[] = {
     {503, "server_error", "unavailable"},
 };
 
+// It may repeat what a client sent, in several copies: a body of a few kilobytes may be hundreds of megabytes once it is unpacked.
+std::string shortened(std::string_view message) {
+  constexpr std::size_t kLongestMessage = 4096;
+  return message.size() <= kLongestMessage ? std::string(message) : std::string(message.substr(0, kLongestMessage)) + "...";
+}
+
 std::string body_of(int status, std::string_view message, const std::string& param, std::string_view word) {
   StatusName name{status, "server_error", "internal"};
   for (const StatusName& known : kStatusNames)
     if (known.status == status) name = known;
-  Json error{{"message", message}, {"type", name.type}, {"param", nullptr}, {"code", word.empty() ? name.code : word}};
+  Json error{{"message", shortened(message)}, {"type", name.type}, {"param", nullptr}, {"code", word.empty() ? name.code : word}};
   if (!param.empty()) error["param"] = param;
   return Json{{"error", error}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -4,6 +4,7 @@
 
 #include "api/harmless_fields.h"
 #include "base/bounded_json.h"
+#include "base/choice.h"
 
 namespace lockstep {
 void fail_field(const std::string& name, const std::string& problem, ErrorCode code) { throw RequestError(code, name, name + " " + problem); }
@@ -91,7 +92,7 @@ void JsonFields::choice(std::string name, std::string* value, std::vector<std::s
   custom(std::move(name), [value, allowed = std::move(allowed)](const Json& json, const std::string& field) {
     const std::string given = json.is_string() ? json.get<std::string>() : std::string();
     if (std::find(allowed.begin(), allowed.end(), given) == allowed.end())
-      fail_field(field, fmt::format("is {}, allowed are {}{}", describe_json(json), fmt::join(allowed, ", "), did_you_mean(given, allowed)));
+      fail_field(field, fmt::format("is {}, {}", describe_json(json), allowed_are(given, allowed)));
     *value = given;
   });
 }

@@ -9,6 +9,7 @@
 #include "api/openai/answer_run.h"
 #include "api/openai/native_parser.h"
 #include "api/openai/openai_api.h"
+#include "api/openai/response_answer.h"
 #include "serving/chat_prompt.h"
 #include "serving/loading.h"
 #include "serving/served_defaults.h"
@@ -390,6 +391,38 @@ TEST_F(OpenAiChat, AKeptTalkIsReadOnNoThreadOfTheServer) {
   EXPECT_EQ(next.at("previous_response_id"), id);
   EXPECT_GT(next.at("usage").at("input_tokens"), first.at("usage").at("input_tokens"));
   EXPECT_EQ(ask("GET", "/v1/responses/" + id, "")->json(), first);
+}
+
+// A body of a few bytes may name megabytes.
+TEST_F(OpenAiChat, AKeptTalkIsOnTheAccountOfWhoeverGoesOnFromIt) {
+  const auto kept = std::make_shared<StoredResponses>();
+  Json talk = Json::array();
+  for (int i = 0; i < 20'000; ++i) talk.push_back({{"role", "user"}, {"content", "x"}});
+  kept->put("", "resp_1", {"{}", {}, talk.dump()});
+  const ResponseAnswers answers(service(), kept, std::make_shared<HeldStreams>());
+  const auto lease = std::make_shared<BodyBudget>(std::int64_t{64} << 20, 100)->lease("a");
+  // What is wrong with it is found behind the talk.
+  const ApiRequest request{"POST", "/v1/responses", "", "application/json", R"({"model":"chatty","previous_response_id":"resp_1","input":5})"};
+  const ClientWork scope(nullptr, lease);
+  EXPECT_THROW(answers.create(request, std::make_shared<Recorder>(), std::nullopt), RequestError);
+  EXPECT_GT(lease->bytes(), std::int64_t{4} << 20);
+}
+
+// As texts: reading them all for one would take many times their memory. The second is no JSON, and is told as it stands.
+TEST_F(OpenAiChat, ItemsOfATalkAreToldAsTheyStand) {
+  const auto kept = std::make_shared<StoredResponses>();
+  kept->put("", "resp_1", {"{}", {{"a", R"({"id":"a"})"}, {"b", "{b}"}, {"c", R"({"id":"c"})"}}, "[]"});
+  const ResponseAnswers answers(service(), kept, std::make_shared<HeldStreams>());
+  const auto page = [&](const std::string& query) {
+    ApiRequest request{"GET", "/v1/responses/resp_1/input_items", query, "", ""};
+    request.parameters.emplace_back("response_id", "resp_1");
+    return answers.input_items(request).body;
+  };
+  EXPECT_EQ(page("order=asc&limit=2"), R"({"object":"list","data":[{"id":"a"},{b}],"first_id":"a","last_id":"b","has_more":true})");
+  EXPECT_EQ(page("order=asc&after=b"), R"({"object":"list","data":[{"id":"c"}],"first_id":"c","last_id":"c","has_more":false})");
+  EXPECT_EQ(page("limit=1"), R"({"object":"list","data":[{"id":"c"}],"first_id":"c","last_id":"c","has_more":true})");
+  EXPECT_EQ(page("after=a"), R"({"object":"list","data":[],"first_id":null,"last_id":null,"has_more":false})");
+  EXPECT_THROW(page("after=d"), RequestError);
 }
 
 TEST_F(OpenAiChat, WhatARequestHoldsIsCountedUntilItsAnswer) {

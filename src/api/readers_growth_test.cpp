@@ -1,6 +1,6 @@
 // The work of each wire's reader grows with the length of a body, whatever it is full of: eight times the bytes are about eight times the work
 // (base/growth_test_tools.h). Readers of training bodies have theirs beside them (fireworks/json_batch_test.cpp, tinker/proto_codec_test.cpp),
-// JSON itself in base/bounded_json_test.cpp.
+// JSON itself in base/bounded_json_test.cpp. That the other routes answer long bodies soon is asked of them as they stand (body_time_test_tools.h).
 #include <gtest/gtest.h>
 
 #include "api/errors.h"

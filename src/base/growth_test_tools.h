@@ -33,9 +33,9 @@ class WorkMeter {
   WorkMeter& operator=(const WorkMeter&) = delete;
   bool counts_instructions() const { return file_ >= 0; }
   // Instructions, or nanoseconds of this thread: the least of some tries.
-  double of(const std::function<void()>& work) const {
+  double of(const std::function<void()>& work, int tries = 4) const {
     double least = 0;
-    for (int i = 0; i < (file_ >= 0 ? 1 : 4); ++i) {
+    for (int i = 0; i < (file_ >= 0 ? 1 : tries); ++i) {
       const double before = now();
       work();
       const double took = now() - before;
@@ -56,16 +56,17 @@ class WorkMeter {
 
 inline constexpr double kLinearGrowth = 2.5;
 // What doubling the input multiplies the work by, between `size` and eight times that: 2 for linear work, 4 for quadratic. Time is
-// disturbed by others; the least of several tries is not, so one that looks too long is measured again.
+// disturbed by others, which can only make it longer: of the small input, against which work that grows would look like less, the least of several
+// tries is taken at once; the large one, which takes most of the time, is measured again where it looks like `bound` or more.
 template <class Make, class Run>
-double growth(const Make& make, const Run& run, std::size_t size) {
-  constexpr int kMostTries = 8;
+double growth(const Make& make, const Run& run, std::size_t size, double bound = kLinearGrowth) {
+  constexpr int kMostTries = 32;
   const WorkMeter meter;
   const auto small = make(size), large = make(8 * size);
   double least_small = 0, least_large = 0, ratio = 0;
   run(small);  // what is made once
-  for (int i = 0; i < kMostTries && (i == 0 || ratio >= kLinearGrowth); ++i) {
-    const double one = meter.of([&] { run(small); }), eight = meter.of([&] { run(large); });
+  for (int i = 0; i < kMostTries && (i == 0 || ratio >= bound); ++i) {
+    const double one = meter.of([&] { run(small); }), eight = meter.of([&] { run(large); }, 1);
     least_small = i == 0 ? one : std::min(least_small, one);
     least_large = i == 0 ? eight : std::min(least_large, eight);
     ratio = std::cbrt(least_large / least_small);

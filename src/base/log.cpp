@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include "base/error.h"
+#include "base/choice.h"
 
 namespace lockstep {
 namespace {
@@ -56,8 +56,7 @@ LogLevel log_level() { return lowest.load(std::memory_order_relaxed); }
 LogLevel parse_log_level(std::string_view name) {
   for (std::size_t i = 0; i < kLevelNames.size(); ++i)
     if (kLevelNames[i] == name) return static_cast<LogLevel>(i);
-  fail(ErrorCode::invalid_argument, "log level is '{}', allowed are debug, info, warning, error, off{}", name,
-       did_you_mean(name, {kLevelNames.begin(), kLevelNames.end()}));
+  fail_choice("log level", name, {kLevelNames.begin(), kLevelNames.end()});
 }
 
 std::string format_log_line(LogLevel level, std::string_view message, LogFields fields) {
@@ -106,7 +105,7 @@ void set_log_format(LogFormat format) { chosen_format.store(format, std::memory_
 LogFormat parse_log_format(std::string_view name) {
   if (name == "text") return LogFormat::text;
   if (name == "json") return LogFormat::json;
-  fail(ErrorCode::invalid_argument, "log format is '{}', allowed are text, json{}", name, did_you_mean(name, {"text", "json"}));
+  fail_choice("log format", name, {"text", "json"});
 }
 
 std::string format_json_log_line(LogLevel level, std::string_view message, LogFields fields, std::string_view time) {

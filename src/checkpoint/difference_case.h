@@ -1,5 +1,5 @@
-// A text of which a token's log-probability in training was another than in sampling, as a file: all that computing both again takes. `train rl` writes it
-// (runs/difference_folder.h), `lockstep parity --case FILE` reads it (parity/parity_case.h).
+// A text of which a token's log-probability in training was another than in sampling, as a file: all that computing both again takes. `train rl` and
+// `train distill` write it (runs/difference_folder.h), `lockstep parity --case FILE` reads it (parity/parity_case.h).
 //   write_case(folder / "case.json", found); const DifferenceCase again = read_case(folder / "case.json");
 // Text and case are one to one: the text of a case that was read is the file's, to the byte. Plain values.
 #pragma once

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "checkpoint/tensor_file.h"
 
@@ -131,8 +132,7 @@ const GgufArchitecture& gguf_architecture(const GgufFile& file) {
     if (architecture.name == name) return architecture;
     known.emplace_back(architecture.name);
   }
-  fail(ErrorCode::unsupported, "'{}': 'general.architecture' is {}, allowed are {}{}", file.label(), quoted_name(name), fmt::join(known, ", "),
-       did_you_mean(name.substr(0, 60), known));
+  fail(ErrorCode::unsupported, "'{}': 'general.architecture' is {}, {}", file.label(), quoted_name(name), allowed_are(name.substr(0, 60), known));
 }
 
 Json gguf_config(const GgufFile& file) {

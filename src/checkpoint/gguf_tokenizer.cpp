@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "checkpoint/gguf_vocabulary.h"
 #include "checkpoint/json_file.h"
@@ -49,8 +50,7 @@ const PreTokenizerRow& pre_tokenizer_row(const GgufFile& file) {
     known.emplace_back(row.name);
   }
   std::sort(known.begin(), known.end());
-  fail(ErrorCode::unsupported, "'{}': 'tokenizer.ggml.pre' is {}, allowed are {}{}", file.label(), quoted_name(pre), fmt::join(known, ", "),
-       did_you_mean(pre.substr(0, 60), known));
+  fail(ErrorCode::unsupported, "'{}': 'tokenizer.ggml.pre' is {}, {}", file.label(), quoted_name(pre), allowed_are(pre.substr(0, 60), known));
 }
 
 Json byte_level(bool own_pattern) { return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own_pattern}}; }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -26,7 +27,7 @@ inline int run_kind(const std::string& command, const CommandKinds& kinds, const
     if (name == kind) return run({arguments.begin() + 1, arguments.end()});
     names.push_back(name);
   }
-  throw UsageError(fmt::format("{}: unknown kind '{}', allowed are {}{}", command, kind.substr(0, 60), fmt::join(names, ", "), did_you_mean(kind, names)));
+  throw UsageError(fmt::format("{}: unknown kind '{}', {}", command, kind.substr(0, 60), allowed_are(kind, names)));
 }
 
 }  // namespace lockstep

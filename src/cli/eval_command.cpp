@@ -9,6 +9,7 @@
 #include "cli/eval_drafts.h"
 #include "cli/rl_options.h"
 #include "observe/progress.h"
+#include "rl/conversation_environment.h"
 #include "rl/evaluation.h"
 #include "serving/local_sampler.h"
 
@@ -22,7 +23,7 @@ int eval_command(const Arguments& arguments) {
   RuntimeSettings runtime;
   EvaluationSettings settings;
   std::string name, adapter;
-  bool json = false;
+  bool chat = false, json = false;
   OptionTable table("eval",
                     "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
                     {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json",
@@ -35,6 +36,7 @@ int eval_command(const Arguments& arguments) {
   table.number("temperature", &settings.temperature, 0, 100, "X", "Sampling temperature of the samples");
   table.integer("max-tokens", &settings.max_tokens, 1, 1 << 20, "N", "Most tokens of an answer, its end token included");
   add_window_option(table, &settings.compact_at, &name);
+  add_chat_option(table, &chat);
   table.seed("seed", &settings.seed, "Seed of problems and sampling");
   table.integer("at-once", &settings.at_once, 1, 1 << 20, "N", "Problems in flight at once; changes no bit");
   add_runtime_options(table, runtime);
@@ -44,7 +46,8 @@ int eval_command(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
 
   install_interrupt_handlers();
-  const auto environment = make_environment(name);
+  check_chat(chat, settings.compact_at);
+  const auto environment = chat ? make_conversation_environment(name, runtime.model) : make_environment(name);
   const auto begin = std::chrono::steady_clock::now();
   const OpenedModel opened = open_model(runtime);
   if (!opened.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", runtime.model);

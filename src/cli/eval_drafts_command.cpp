@@ -1,4 +1,5 @@
-// `lockstep eval drafts`: measures how many drafted tokens are right on given prompts, and checks that no bit of an answer depends on them.
+// `lockstep eval drafts`: measures how many drafted tokens are right on given prompts, and checks that no bit of an answer depends on them; under
+// rejection sampling, where answers are others, how many are taken.
 #include <algorithm>
 #include <cstdio>
 
@@ -24,7 +25,8 @@ struct DraftsSettings {
 };
 
 bool parse(const Arguments& arguments, DraftsSettings& s) {
-  OptionTable table("eval drafts", "Answers prompts with and without guesses ahead: how many are right by position, and whether any bit differs (exit 1).",
+  OptionTable table("eval drafts",
+                    "Answers prompts with and without guesses ahead: how many are right by position, and whether any bit differs (exit 1, if coupled).",
                     {"lockstep eval drafts --model DIR --data prompts.jsonl --speculate ngram",
                      "lockstep eval drafts --model DIR --data prompts.jsonl --speculate siblings,ngram --draft-tokens 3 --json"});
   table.input("data", &s.data, "FILE", "JSONL of {\"prompt\"}, as train distill reads it");
@@ -34,7 +36,7 @@ bool parse(const Arguments& arguments, DraftsSettings& s) {
   table.number("temperature", &s.temperature, 0, 100, "X", "Sampling temperature");
   table.seed("seed", &s.seed, "Seed of the sampling");
   table.integer("at-once", &s.at_once, 1, 1 << 20, "N", "Prompts in flight at once; changes no bit");
-  add_draft_options(table, s.drafts, "mtp", "speculate", false);
+  add_draft_options(table, s.drafts, "mtp");
   add_runtime_options(table, s.runtime);
   add_json_option(table, &s.json);
   table.accept_config();
@@ -102,7 +104,7 @@ std::string table_of(const DraftEvaluation& e, const DraftsSettings& s) {
                           e.drafts.accepted_by(kind));
   text += fmt::format("{:<22}{} without, {} with\n{:<22}{:.2f} without, {:.2f} with\n", "forwards", e.forwards_without, e.forwards_with, "seconds",
                       e.seconds_without, e.seconds_with);
-  return text + fmt::format("\n{} of {} tokens differ\n", e.different, e.tokens);
+  return text + fmt::format("\n{} of {} tokens differ{}\n", e.different, e.tokens, s.drafts.rejects() ? ", as they may under rejection sampling" : "");
 }
 }  // namespace
 
@@ -124,13 +126,14 @@ int eval_drafts_command(const Arguments& arguments) {
     out["model"] = opened.name;
     out["profile"] = plain.model().profile_digest();
     out["speculate"] = s.drafts.length == DraftOptions::Length::automatic ? "auto" : draft_names(s.drafts.sources);
+    out["acceptance"] = s.drafts.rejects() ? "rejection" : "coupled";
     out["temperature"] = s.temperature;
     out["seed"] = s.seed;
     std::printf("%s\n", out.dump().c_str());
   } else {
     std::fputs(table_of(e, s).c_str(), stdout);
   }
-  return e.different == 0 ? kExitOk : kExitError;
+  return e.different == 0 || s.drafts.rejects() ? kExitOk : kExitError;
 }
 
 }  // namespace lockstep

@@ -72,10 +72,10 @@ std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& s) {
   return std::make_shared<ChannelFleet>(open_store(place.store, true), place.channel, parse_quorum(s.quorum), std::string(), s.hot_load_folder);
 }
 
-std::shared_ptr<HostedDeployments> open_hosted_deployments(const FollowSettings& s, const std::filesystem::path& state) {
-  if (!s.follows()) return std::make_shared<LocalDeployments>(state.empty() ? state : state / "hosted.json");
+std::shared_ptr<HostedDeployments> open_hosted_deployments(const FollowSettings& s, const std::filesystem::path& state, std::int64_t key_share) {
+  if (!s.follows()) return std::make_shared<LocalDeployments>(state.empty() ? state : state / "hosted.json", key_share);
   const ChannelPlace place = place_of("follow", s.place);
-  return std::make_shared<ChannelDeployments>(open_store(place.store, true), place.channel);
+  return std::make_shared<ChannelDeployments>(open_store(place.store, true), place.channel, key_share);
 }
 
 std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_ptr<GenerationService> service, const Followed& followed,

@@ -37,7 +37,8 @@ struct Followed {
 std::string replica_name(std::int64_t port);
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
 // What clients deploy on a server without a trainer: of a follower in its channel's store, else in the folder `state`; empty: as long as the server.
-std::shared_ptr<HostedDeployments> open_hosted_deployments(const FollowSettings& settings, const std::filesystem::path& state);
+// `key_share`: the part of their limit that one API key may have, in percent.
+std::shared_ptr<HostedDeployments> open_hosted_deployments(const FollowSettings& settings, const std::filesystem::path& state, std::int64_t key_share);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,
                                          const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port,
                                          std::shared_ptr<VersionGate> gate);

@@ -9,7 +9,6 @@
 
 namespace lockstep {
 namespace {
-constexpr double kMeasuredNetwork = 10;   // gigabits a second between hosts, which one machine cannot measure
 constexpr std::int64_t kUsualBatch = 32;  // of train sft and of preferences, where nothing is said
 
 std::int64_t integer_of(const OptionRows& rows, const char* name, std::int64_t otherwise) {
@@ -68,12 +67,12 @@ DeviceRates LayoutChoice::rates_over(const std::vector<Host>& hosts) {
   if (!device_) device_ = rates_of_device(wish_.device);
   DeviceRates rates = *device_;
   if (hosts.size() < 2) return rates;
-  rates.host_devices = std::min_element(hosts.begin(), hosts.end(), [](const Host& a, const Host& b) { return a.slots < b.slots; })->slots;
-  if (wish_.network || rates.shared) rates.network = wish_.network.value_or(kMeasuredNetwork) * 1e9 / 8;
+  const int least = std::min_element(hosts.begin(), hosts.end(), [](const Host& a, const Host& b) { return a.slots < b.slots; })->slots;
+  put_on_hosts(rates, static_cast<int>(hosts.size()), least, wish_.network);
   if (!rates.shared) return rates;
   // Each host as this one. What its ranks share is divided by all ranks later.
   const double all = static_cast<double>(hosts.size());
-  for (double* rate : {&rates.arithmetic, &rates.memory, &rates.link, &rates.network}) *rate *= all;
+  for (double* rate : {&rates.arithmetic, &rates.memory, &rates.link}) *rate *= all;
   rates.memory_bytes *= static_cast<std::int64_t>(hosts.size());
   return rates;
 }

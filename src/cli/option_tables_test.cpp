@@ -48,6 +48,7 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
         {"serve", "--model x --speculate off", "acceptance", "rejection", "with --speculate off"},
         {"generate", "--model x --prompt a --speculate off", "acceptance", "rejection", "with --speculate off"},
+        {"eval drafts", "--model x --data d --speculate off", "acceptance", "rejection", "with --speculate off"},
         {"chat", "--model x --speculate off", "acceptance", "rejection", "with --speculate off"},
         {"train rl", "--model x", "acceptance", "rejection", "with --rollout-speculation off"},
         {"train rl", "--model x", "keep-forward-megabytes", "2", "with --keep-forward off"},
@@ -119,6 +120,7 @@ const std::vector<Idle>& idle_options() {
         {"plan", "--model x --flops", "mla-norm-eps", "0.1", "with --flops"},
         {"plan", "--model x --flops", "ranks", "tp=2", "with --flops"},
         {"simulate", "m --ranks tp=2", "devices", "4", "without --ranks all"},
+        {"simulate", "m --ranks tp=2", "network-gigabits", "1", "without --host-devices"},
         {"launch", "--hosts a --ranks tp=2", "device", "h200", "without --ranks auto"},
         {"launch", "--hosts a --ranks tp=2", "length", "64", "without --ranks auto"},
         {"launch", "--hosts a --ranks tp=2", "network-gigabits", "1", "without --ranks auto"},
@@ -126,6 +128,7 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "rank-timeout", "8", "without --transport mpi"},
+        {"score", "--model x --tokens t", "rank-timeout", "8", "without --transport mpi"},
         {"train preference", "--model x --data y", "rank-timeout", "8", "without --transport mpi"},
         {"train distill", "--model x --teachers y --data z", "rank-timeout", "8", "without --transport mpi"},
         {"serve", kServe, "rank-timeout", "8", "without --transport mpi"},
@@ -301,7 +304,7 @@ const std::map<std::string, std::string>& effective_options() {
        "mtp-depths name fork runs model profile threads device backend isa mla-norm-eps context ranks transport environment steps problems rollouts max-tokens "
        "temperature "
        "top-k top-p min-p "
-       "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
+       "chat algorithm advantages critic loss loss-config correction averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state keep-forward checkpoint-every keep-last transcripts publish quiet resume page "
        "json "
@@ -320,7 +323,7 @@ const std::map<std::string, std::string>& effective_options() {
        "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
        "checkpoint-every keep-last quiet resume page json profile-operations trace overwrite"},
       {"eval drafts", "data environment n max-tokens temperature seed at-once speculate model profile threads device backend isa mla-norm-eps context json"},
-      {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
+      {"eval", "adapter n samples temperature max-tokens chat seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks transport host port name chat-template message-format tool-format "
        "generation-config training "
@@ -333,7 +336,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"report", "out overwrite"},
       {"info", "families mla-norm-eps json"},
       {"convert", "dtype profile overwrite"},
-      {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks transport json"},
       {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
       {"index-share overlap", "data model profile threads device backend isa mla-norm-eps context json"},
       {"index-share convert", "pattern dtype data overwrite"},
@@ -360,7 +363,7 @@ const std::map<std::string, std::string>& effective_options() {
        "prompts samples prompt tokens share seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"plan", "flops model profile context json"},
       {"launch", "hosts hosts-file ranks restarts back-off take-back save-seconds resume-if-there agent mpirun mpirun-word log-file overwrite dry-run quiet"},
-      {"simulate", "ranks device tokens length micro-batch checkpoint-activations adapter-rank profile json"},
+      {"simulate", "ranks device host-devices tokens length micro-batch checkpoint-activations adapter-rank profile json"},
       {"snapshot push", "parent base channel profile threads quiet json"},
       {"snapshot pull", "base downloads parallel stall-seconds overwrite threads quiet json"},
       {"snapshot show", "json"},

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/choice.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/command_line.h"
@@ -114,8 +115,7 @@ Option& OptionTable::choice(std::string name, std::string* value, std::vector<st
   row.default_text = *value;
   row.allowed = fmt::format("{}", fmt::join(allowed, ", "));
   row.read = [value, allowed = std::move(allowed)](const std::string& text) {
-    if (std::find(allowed.begin(), allowed.end(), text) == allowed.end())
-      throw UsageError(fmt::format("allowed are {}{}", fmt::join(allowed, ", "), did_you_mean(text, allowed)));
+    if (std::find(allowed.begin(), allowed.end(), text) == allowed.end()) throw UsageError(allowed_are(text, allowed));
     *value = text;
   };
   row.toml = [value] { return toml_text(*value); };

@@ -32,13 +32,15 @@ int parity_command(const Arguments& arguments) {
                     "optimizer steps over micro-batch, order and checkpointing; over threads, instruction sets, "
                     "backends, page sizes. Exit code 1 "
                     "on a different bit, a path that did not run, or a negative control (another leaf count) that was "
-                    "not found at the right operation. With --case: computes again a difference that `train rl` has found; exit code 1 when ways differ here "
+                    "not found at the right operation. With --case: computes again a difference that `train rl` or `train distill` has found; exit code 1 when "
+                    "ways differ here "
                     "too, 0 when it cannot be repeated.",
                     {"lockstep parity --model models/countdown-glm --fuzz 100", "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json",
                      "lockstep parity --case runs/rl/difference/case.json"});
   table.model("model", &model, "Model folder (Hugging Face: config.json, safetensors) or GGUF file; needed without --case");
   table.input("case", &file, "FILE",
-              "A difference between sampling and training, as `train rl` leaves it: its text is scored again in the sampler's ways and in the trainer's");
+              "A difference between sampling and training, as `train rl` and `train distill` leave it: its text is scored again in the sampler's ways and in "
+              "the trainer's");
   table.integer("fuzz", &options.cases, 0, 10'000'000, "N", "Random sequences, in addition to lengths at the edges of blocks and pages");
   table.seed("seed", &options.seed, "Seed of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: number formats and orders of sums, which decide the bits");

@@ -61,6 +61,10 @@ void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::
   });
 }
 
+void add_chat_option(OptionTable& table, bool* chat) {
+  table.flag("chat", chat, "Play each problem as a conversation in the model's chat template: answers before the last are calls of a tool (docs/rl.md)");
+}
+
 void add_rl_options(OptionTable& table, RlSettings& s) {
   table.text(
       "environment", &s.environment, "NAME",
@@ -72,6 +76,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.integer("max-tokens", &s.max_tokens, 1, 1 << 20, "N",
                 "Most tokens of a turn, its end token included; where one does not end the rollout does, without a reward for its end");
   add_window_option(table, &s.compact_at, &s.environment);
+  add_chat_option(table, &s.chat);
   table.flag("train-summaries", &s.train_summaries, "Train the summaries that the policy writes, too");
   table.refused("without --compact-at", [&s] { return s.compact_at == 0; });
   table.number("temperature", &s.temperature, 0.001, 100, "X", "Sampling temperature of the rollouts");
@@ -83,6 +88,10 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.choice("advantages", &s.advantages, all_advantage_names(), "How advantages are computed from rewards; gae: from a critic's values");
   table.choice("loss", &s.loss, policy_loss_names(), "The loss (docs/losses.md)");
   table.texts("loss-config", &s.loss_config, "KEY=VALUE", "An option of the loss");
+  table.choice(
+      "correction", &s.correction, correction_names(),
+      "A factor of each token by the trainer's over the sampler's probability, for rollouts under another profile: truncated, clipped, or 0 outside of bounds "
+      "(docs/losses.md)");
   table.number("clip-low", &s.clip_low, 0, 1, "X", "Clip the ratio below 1 - X");
   table.number("clip-high", &s.clip_high, 0, 1e6, "X", "Clip the ratio above 1 + X");
   table.refused("with a --loss that does not clip", [&s] { return !loss_clips(s.loss); }, {"clip-low", "clip-high"});

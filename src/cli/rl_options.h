@@ -11,5 +11,7 @@ namespace lockstep {
 void add_rl_options(OptionTable& table, RlSettings& settings);
 // --compact-at, of commands with an environment. Both outlive the table.
 void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::string* environment);
+// --chat, of commands that play an environment.
+void add_chat_option(OptionTable& table, bool* chat);
 
 }  // namespace lockstep

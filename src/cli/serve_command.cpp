@@ -305,7 +305,7 @@ int serve_command(const Arguments& arguments) {
     });
   const ModelDeploymentRouteOptions changes = deployed.route_options(access.keys, deploy.folder.empty() ? nullptr : opener);
   const auto streams = route_options.streams = std::make_shared<HeldStreams>();
-  const std::shared_ptr<HostedDeployments> hosted = training ? nullptr : open_hosted_deployments(follow, deploy.state);
+  const std::shared_ptr<HostedDeployments> hosted = training ? nullptr : open_hosted_deployments(follow, deploy.state, trained.options.key_share);
   const auto add_more = [&](Routes& routes) {
     if (!training) add_model_deployment_routes(routes, deployments, changes);
     add_page_routes(routes, page);

@@ -1,6 +1,7 @@
 // `lockstep simulate`: the time of a training step by layout on devices that are not here, with its reasons. Computed, not measured.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -70,7 +71,8 @@ int simulate_command(const Arguments& arguments) {
   RuntimeSettings settings;
   StepPlan plan;
   std::string ranks = "all", device_name = "h200";
-  std::int64_t devices = 8, tokens = 0, length = 0, adapter_rank = 0;
+  std::int64_t devices = 8, host_devices = 0, tokens = 0, length = 0, adapter_rank = 0;
+  std::optional<double> network;
   bool json = false;
   OptionTable table("simulate",
                     "The time of a training step with AdamW, of all weights or an adapter, by layout, computed and not measured: work, the bytes of every "
@@ -86,6 +88,9 @@ int simulate_command(const Arguments& arguments) {
   table.integer("devices", &devices, 1, kMostRanks, "N", "Devices that --ranks all lays out");
   table.refused("without --ranks all", [&ranks] { return ranks != "all"; });
   table.choice("device", &device_name, rated_devices(), "Whose rates: published ones, or what this machine does now");
+  table.integer("host-devices", &host_devices, 0, kMostPlannedRanks, "N", "Devices of a host, filled in the order of ranks; 0: 8, with --device measured all");
+  table.number("network-gigabits", &network, 0.001, 100000, "X", "Gigabits a second between hosts", "400 of the data sheets, 10 with --device measured");
+  table.refused("without --host-devices", [&host_devices] { return host_devices == 0; });
   table.integer("tokens", &tokens, 0, 1 << 24, "N", "Tokens of a step; 0: 4 sequences");
   table.integer("length", &length, 0, 1 << 20, "N", "Tokens of a sequence; 0: 4096, or the model's context or --tokens if that is less");
   table.integer("micro-batch", &plan.trainer.micro_batch, 0, 1 << 16, "N", "Sequences per micro-batch, 0: all");
@@ -109,7 +114,11 @@ int simulate_command(const Arguments& arguments) {
   plan.sequences = simulated_sequences(tokens, length);
   if (adapter_rank > 0) plan.adapter = AdapterSettings{.rank = adapter_rank};
   const std::vector<RankLayout> layouts = ranks == "all" ? layouts_of(*model, static_cast<int>(devices), length) : std::vector{planned_layout(ranks)};
-  const DeviceRates device = rates_of_device(device_name);
+  DeviceRates device = rates_of_device(device_name);
+  if (host_devices > 0) {
+    const int ranks_of_a_host = static_cast<int>(host_devices), all = layouts.front().size();
+    put_on_hosts(device, (all + ranks_of_a_host - 1) / ranks_of_a_host, ranks_of_a_host, network);
+  }
 
   const std::vector<SimulatedStep> steps = simulate_layouts(model, profile_by_name(settings.profile), plan, layouts, device);
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), settings.model, device);

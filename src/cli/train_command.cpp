@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/choice.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
 #include "cli/toml.h"
@@ -166,7 +167,7 @@ int train_command(const Arguments& arguments) {
   }
   std::vector<std::string> kinds{"sft", "rl", "preference", "distill"};
   kinds.insert(kinds.end(), losses.begin(), losses.end());
-  throw UsageError(fmt::format("train: unknown kind '{}', allowed are {}{}", kind.substr(0, 60), fmt::join(kinds, ", "), did_you_mean(kind, kinds)));
+  throw UsageError(fmt::format("train: unknown kind '{}', {}", kind.substr(0, 60), allowed_are(kind, kinds)));
 }
 
 }  // namespace lockstep

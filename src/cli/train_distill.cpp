@@ -41,7 +41,8 @@ int train_distill(const Arguments& arguments) {
   add_runtime_options(table, job.stack.runtime);
   add_ranks_option(table, &job.stack.runtime.ranks);
   add_transport_options(table, processes);
-  table.input("teachers", &teachers, "FILE", "TOML, a table [[teacher]] each: name, folder, adapter or url, domains, weight (docs/distillation.md)");
+  table.input("teachers", &teachers, "FILE",
+              "TOML, a table [[teacher]] each: name, folder, adapter, checkpoint or url, domains, weight (docs/distillation.md)");
   table.integer("teacher-megabytes", &teacher_megabytes, 0, std::int64_t{1} << 30, "N",
                 "What the weights of teachers' folders take at most at once: they are loaded in turn, which changes no bit; 0: all are in memory");
   table.input("data", &job.data, "FILE", "JSONL, {\"prompt\", \"domain\"} a line");

@@ -100,6 +100,7 @@ int run_train_rl(const Arguments& arguments) {
   }
   std::string tried = trained.rank > 0 ? job.stack.runtime.model + " --adapter " + exported : exported;
   if (settings.compact_at > 0) tried += fmt::format(" --compact-at {}", settings.compact_at);
+  if (settings.chat) tried += " --chat";
   std::printf(
       "%lld steps; mean reward %.3f, k3 %.3g, %lld of %lld log-probabilities differ in bits\nweights %s\nexported to %s; try\n  lockstep eval %s --model %s\n",
       static_cast<long long>(summary.steps), mean_reward, totals.kl.k3(), static_cast<long long>(totals.kl.different_bits),

@@ -94,18 +94,20 @@ TEST(MtpDrafts, WhatIsGuessedDependsOnTheTextAlone) {
 }
 
 // Many tokens, at every temperature, on two instruction sets, with drafts of the greatest length: 12,800 of them, and a million with LOCKSTEP_SLOW_TESTS=1.
+// Where the second set is the one without vectors, which takes many times as long, it has eight of the 64 requests, and the first set goes on instead.
 // What was taken is counted by depth and by source.
 TEST(MtpDrafts, ManyTokensHaveTheBitsOfDecodingThem) {
   const char* slow = std::getenv("LOCKSTEP_SLOW_TESTS");
-  const bool million = slow && *slow == '1';
+  const std::int64_t wanted = slow && *slow == '1' ? 1'000'000 : 12'800;
   std::int64_t tokens = 0;
-  for (std::uint64_t round = 0; round < (million ? 80u : 1u); ++round) {
+  for (std::uint64_t round = 0; tokens < wanted; ++round) {
+    ASSERT_LT(round, 160u) << tokens;
     std::vector<std::vector<Generation>> by_isa;
     for (const InstructionSet isa : {InstructionSet::avx512, InstructionSet::avx2, InstructionSet::scalar}) {
       if (!machine_has(isa) || by_isa.size() == 2) continue;
       MtpPlant plant("cpu-bf16w", {.isa = isa, .threads = 2});
       RandomSequence draws(21 + round, RandomStream::fuzz);
-      std::vector<Request> requests(64);
+      std::vector<Request> requests(isa == InstructionSet::scalar ? 8u : 64u);
       for (std::size_t i = 0; i < requests.size(); ++i) {
         constexpr float kTemperatures[] = {0, 0.7f, 1, 1.5f};
         requests[i].prompt = random_tokens(draws, 4, plant.vocabulary());
@@ -117,15 +119,18 @@ TEST(MtpDrafts, ManyTokensHaveTheBitsOfDecodingThem) {
       expect_same_bits(engine.generate(guessed_by_layer(requests, 8)), by_isa.back(), fmt::format("{}, round {}", instruction_set_name(isa), round));
       tokens += engine.counters().sampled_tokens;
       const DraftCounters& c = engine.counters().drafts;
-      EXPECT_GT(c.accepted_at[1], 0);
+      EXPECT_GT(c.accepted, 0);
+      if (isa != InstructionSet::scalar) {
+        EXPECT_GT(c.accepted_at[1], 0);
+      }
       for (std::size_t k = 1; k < c.accepted_at.size(); ++k) EXPECT_LE(c.accepted_at[k], c.accepted_at[k - 1]) << k;
       EXPECT_EQ(std::accumulate(c.accepted_at.begin(), c.accepted_at.end(), std::int64_t{0}), c.accepted);
       EXPECT_EQ(c.accepted_by(DraftKind::mtp), c.accepted);
     }
     ASSERT_EQ(by_isa.size(), 2u);
+    by_isa[0].resize(by_isa[1].size());
     expect_same_bits(by_isa[1], by_isa[0], "instruction sets");
   }
-  EXPECT_GE(tokens, million ? 1'000'000 : 12'800);
 }
 
 // Behind a prefix from the cache a row's state comes from the page; what was guessed once is guessed again from the second token on.

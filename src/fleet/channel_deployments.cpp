@@ -9,7 +9,8 @@ namespace {
 constexpr const char* kDeploymentKind = "deployments";
 }  // namespace
 
-ChannelDeployments::ChannelDeployments(std::shared_ptr<Store> store, std::string channel) : store_(std::move(store)), channel_(std::move(channel)) {}
+ChannelDeployments::ChannelDeployments(std::shared_ptr<Store> store, std::string channel, std::int64_t key_share)
+    : store_(std::move(store)), channel_(std::move(channel)), key_share_(key_share) {}
 
 // No name of a channel has a '~', so what stands before it is the channel.
 std::string ChannelDeployments::record_of(const std::string& owner, const std::string& name) const { return channel_ + "~" + sha256_hex(owner + " " + name); }
@@ -54,9 +55,9 @@ std::optional<Deployment> ChannelDeployments::changed(const std::string& owner, 
   const std::lock_guard lock(mutex_);
   std::optional<Deployment> before = find(owner, name);
   if (!before && !makes) return std::nullopt;
-  if (!before && records().size() >= kMostHostedDeployments)
-    fail(ErrorCode::resource_exhausted, "channel '{}' of '{}' has {} deployments, allowed are so many; delete some", channel_, store_->label(),
-         kMostHostedDeployments);
+  if (!before)
+    check_deployment_room(
+        records().size(), [&] { return all(owner).size(); }, key_share_, fmt::format("channel '{}' of '{}'", channel_, store_->label()));
   Deployment one = changed_deployment(std::move(before), owner, name, change);
   const std::string text = to_json(one).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (text.size() > kMostRecordBytes)

@@ -13,7 +13,7 @@ namespace lockstep {
 
 class ChannelDeployments : public HostedDeployments {
  public:
-  ChannelDeployments(std::shared_ptr<Store> store, std::string channel);
+  ChannelDeployments(std::shared_ptr<Store> store, std::string channel, std::int64_t key_share = 50);
   // Errors, of all: those of the store. A damaged record is none.
   std::optional<Deployment> find(const std::string& owner, const std::string& name) override;
   std::vector<Deployment> all(const std::string& owner) override;
@@ -29,6 +29,7 @@ class ChannelDeployments : public HostedDeployments {
   std::optional<Deployment> read(const std::string& record) const;
   const std::shared_ptr<Store> store_;
   const std::string channel_;
+  const std::int64_t key_share_;
   std::mutex mutex_;  // of changes by this process
 };
 

@@ -44,6 +44,15 @@ TEST_F(ChannelDeploymentsTest, EveryReplicaHasThem) {
   EXPECT_TRUE(a.find("bob", "d"));
 }
 
+TEST_F(ChannelDeploymentsTest, OneOwnerLeavesOthersTheirShare) {
+  ChannelDeployments deployments(store(), "chat", 1);
+  for (int i = 0; i < 10; ++i) deployments.change("ann", std::to_string(i), [](Deployment&) {});
+  EXPECT_THROW(deployments.change("ann", "more", [](Deployment&) {}), Error);
+  deployments.change("ann", "0", [](Deployment& d) { d.description = "changed"; });  // it is there
+  deployments.change("bob", "more", [](Deployment&) {});
+  EXPECT_EQ(deployments.all("ann").size(), 10u);
+}
+
 TEST_F(ChannelDeploymentsTest, ADamagedOneIsMadeAgainAndALargeOneIsRefused) {
   ChannelDeployments deployments(store(), "chat");
   deployments.change("ann", "d", [](Deployment& d) { d.description = "first"; });

@@ -44,8 +44,9 @@ std::string teacher_option(const TrainingBatch& batch);
 // Fills `prepared` with the trainer's input. Errors invalid_argument and unsupported: those of prepare_batch; an unknown or forbidden option; a missing
 // input; an odd number of data for a loss over pairs.
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared);
-// `batch` outlives it.
-std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
-                                                  PreparedBatch& prepared);
+// `batch` outlives it. `weighs_prompts`: weights of the data, or masks, say which rows are prompts, as those of other losses do; else they are what the loss
+// makes of them.
+std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, bool weighs_prompts,
+                                                  const BatchLimits& limits, PreparedBatch& prepared);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Apart from what computes them (batch_losses.cpp): who reads requests needs their names alone.
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "host/batch_loss.h"
 #include "losses/preference_losses.h"
@@ -24,15 +25,15 @@ bool is_batch_loss(const std::string& name) {
 void refuse_loss(const std::string& name, bool critic) {
   if (critic) {
     const std::vector<std::string> names{std::string(kValueLossName), kPairwiseRewardLoss};
-    fail(ErrorCode::unsupported, "the loss is '{}', and the model is a critic, whose rows have values and no log-probabilities; allowed are {}{}", name,
-         fmt::join(names, ", "), did_you_mean(name, names));
+    fail(ErrorCode::unsupported, "the loss is '{}', and the model is a critic, whose rows have values and no log-probabilities; {}", name,
+         allowed_are(name, names));
   }
   std::vector<std::string> names = loss_names();
   for (const std::string& one : batch_loss_names()) names.push_back(one);
   if (name == kValueLossName || name == kPairwiseRewardLoss)
     fail(ErrorCode::unsupported, "the loss is '{}', and the model has no value head; allowed are {}, and '{}' where base_model is NAME:value, a critic", name,
          fmt::join(names, ", "), name);
-  fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  fail_choice("the loss", name, names);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "host/batch_loss.h"
 #include "host/batch_pieces.h"
 #include "host/model_operations.h"
+#include "host/shared_prompts.h"
 #include "train/forward_pass.h"
 #include "train/kept_passes.h"
 #include "train/rank_record.h"
@@ -27,7 +28,8 @@ struct BatchLossRun {
   bool begun = false;
 };
 
-// Log-probabilities of the targets under weights that nobody trains here.
+// Log-probabilities of the targets under weights that nobody trains here. Weights for sampling are whole on the first rank's runtime, whatever the layout,
+// so that rank computes alone and the others wait; no bit depends on ranks.
 std::vector<std::vector<float>> scores_under(Runtime& runtime, const SamplerWeights& weights, const std::vector<TrainSequence>& piece) {
   LossOptions none;
   none.kind = LossKind::none;
@@ -61,12 +63,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);
   try {  // on the caller's thread, since weights may come from a disk
-    if (const std::string path = teacher_option(run->batch); !path.empty()) {
-      if (commons_.base->opened.ranks.size() > 1)
-        fail(ErrorCode::unsupported, "teacher is '{}', and the server has {} ranks; allowed is one, or the teacher's log-probabilities", path,
-             commons_.base->opened.ranks.size());
-      run->teacher = to_.weights.of_checkpoint(owner, path);
-    }
+    if (const std::string path = teacher_option(run->batch); !path.empty()) run->teacher = to_.weights.of_checkpoint(owner, path);
   } catch (const Error& e) {
     run->refusal = e;
   }
@@ -80,8 +77,12 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         const BatchLimits limits = tools_.limits(on, model);
         if (run->batch.forward_only)
           fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is {}", name, limits.values ? "value" : "cross_entropy");
-        run->loss = name == "custom" ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), limits, run->prepared)
-                                     : make_batch_loss(run->batch, limits, run->prepared);
+        const bool shares = shares_backward(run->batch.loss);
+        run->batch.loss.config.erase(kSharePrompts);  // no option of the loss's own
+        run->loss = name == "custom"
+                        ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), shares, limits, run->prepared)
+                        : make_batch_loss(run->batch, limits, run->prepared);
+        if (shares) share_weighed_prompts(*run->loss, limits.max_positions, run->prepared);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
       const std::size_t untrained = run->loss->untrained();
@@ -128,7 +129,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
       if (run->begun) tools_.gradients.drop(on, model);
       throw;
     }
-    tools_.gradients.count(on, model, result);
+    tools_.gradients.count(on, model, result, run->prepared.declares);
     commons_.statistics.computed(run->prepared.sequences, false);
     return NumberedOperation::Worked{.result = encode(batch_loss_output(*run, std::move(result)))};
   };

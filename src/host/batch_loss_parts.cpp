@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
+#include "host/shared_prompts.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
@@ -14,8 +16,9 @@ double number_option(const std::string& name, const LossValue& value) {
 }
 }  // namespace
 
-void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
-  fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
+void wrong_option(const std::string& loss, const std::string& name, std::vector<std::string> names) {
+  names.emplace_back(kSharePrompts);
+  fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, {}", name, loss, allowed_are(name, names));
 }
 
 PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::string& why,
@@ -77,6 +80,14 @@ void check_references(const TrainingBatch& batch, const PreferenceRow& row) {
   for (std::size_t d = 0; d < batch.data.size(); ++d)
     if (!batch.data[d].inputs.contains("reference_logprobs"))
       fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no reference_logprobs, which the loss {} needs", d, row.name);
+}
+
+void check_inputs(const TrainingBatch& batch, const std::vector<std::string>& names) {
+  for (std::size_t d = 0; d < batch.data.size(); ++d)
+    for (const auto& [name, tensor] : batch.data[d].inputs)
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, {}", d, name, batch.loss.name,
+             allowed_are(name, names));
 }
 
 void check_trained_tokens(const PreparedBatch& prepared) {

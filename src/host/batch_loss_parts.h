@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-[[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names);
+// `names`: the loss's options; share_prompts is one of every loss.
+[[noreturn]] void wrong_option(const std::string& loss, const std::string& name, std::vector<std::string> names);
 
 // What the trainer sees: a cross-entropy, whose weights come later, of the inputs whose names `stays` says yes to. A batch with kept tokens is refused;
 // `why` goes on from "... is given, and".
@@ -20,6 +21,8 @@ std::string whole_vocabulary(const std::string& loss);  // such a `why`
 bool read_preference_options(const LossRequest& wanted, const PreferenceRow& row, const std::string& mean, PreferenceSettings& settings);
 // Each datum has the reference's log-probabilities, where the row compares with one.
 void check_references(const TrainingBatch& batch, const PreferenceRow& row);
+// Each datum has these inputs alone: what the loss does not read would have no effect.
+void check_inputs(const TrainingBatch& batch, const std::vector<std::string>& names);
 // Each datum's weights sum to more than 0.
 void check_trained_tokens(const PreparedBatch& prepared);
 

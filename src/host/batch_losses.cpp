@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "host/batch_loss_parts.h"
 #include "losses/custom_loss.h"
@@ -23,8 +24,11 @@ class PreferenceBatchLoss final : public BatchLoss {
            "end of a request: data[{}] is alone",
            batch.data.size(), batch.loss.name, batch.data.size() - 1);
     check_references(batch, row);
-    if (limits.values) check_answers(batch);
+    std::vector<std::string> names{"target_tokens", "weights", "mask"};
+    if (row.reference) names.emplace_back("reference_logprobs");
+    if (limits.values) check_inputs(batch, names);
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string&) { return true; });
+    check_inputs(batch, names);
     for (std::size_t d = 0; limits.values && d < batch.data.size(); ++d) {
       if (batch.data[d].inputs.contains("weights") || batch.data[d].inputs.contains("mask")) continue;
       std::vector<float>& weights = prepared.sequences[d].weights;  // the value of its end is the answer's
@@ -58,14 +62,6 @@ class PreferenceBatchLoss final : public BatchLoss {
   }
 
  private:
-  static void check_answers(const TrainingBatch& batch) {
-    const std::vector<std::string> names{"target_tokens", "weights", "mask"};
-    for (std::size_t d = 0; d < batch.data.size(); ++d)
-      for (const auto& [name, tensor] : batch.data[d].inputs)
-        if (std::find(names.begin(), names.end(), name) == names.end())
-          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, allowed are {}{}", d, name, batch.loss.name,
-               fmt::join(names, ", "), did_you_mean(name, names));
-  }
   AnswerScore scored(const TrainSequence& answer, const std::vector<float>& logprobs) const {
     return answer_score(answer, logprobs, reference_ ? answer_score(answer, answer.reference_logprobs, 0).logprob : 0);
   }
@@ -98,6 +94,7 @@ class DistillBatchLoss final : public BatchLoss {
              path_);
     }
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string& name) { return name != kTeacher; });
+    check_inputs(batch, {"target_tokens", "weights", "mask", kTeacher});
     double tokens = 0;
     for (std::size_t d = 0; d < batch.data.size(); ++d) {
       const TrainSequence& sequence = prepared.sequences[d];
@@ -156,6 +153,7 @@ class CustomBatchLoss final : public BatchLoss {
         total_ += result.loss;
         sums_.resize(result.metrics.size(), 0.0);
         for (std::size_t m = 0; m < result.metrics.size(); ++m) sums_[m] += result.metrics[m];
+        if (prepared.sequences[d].shared_prefix > 0) check_prompt(prepared, d, logprobs[i], result);
         for (std::size_t t = 0; t < logprobs[i].size(); ++t) prepared.sequences[d].weights[t] = 0.0f - result.gradient[t];
       } catch (const Error& e) {
         fail(e.code(), "data[{}]: {}", d, e.message());
@@ -171,6 +169,20 @@ class CustomBatchLoss final : public BatchLoss {
   }
 
  private:
+  // Rows of a shared prompt are no targets, and their log-probabilities are 0: nothing of the loss may depend on them.
+  void check_prompt(const PreparedBatch& prepared, std::size_t d, const std::vector<float>& logprobs, const CustomLoss::Result& result) const {
+    const TrainSequence& sequence = prepared.sequences[d];
+    const std::ptrdiff_t shared = sequence.shared_prefix * sequence.targets_per_row;
+    std::vector<float> others = logprobs;
+    std::fill_n(others.begin(), shared, -1.0f);
+    const CustomLoss::Result other = loss_->run(others, prepared.shapes[d], batch_.data[d].inputs);
+    const bool derived = std::any_of(result.gradient.begin(), result.gradient.begin() + shared, [](float slope) { return slope != 0; });
+    if (derived || other.loss != result.loss || other.gradient != result.gradient || other.metrics != result.metrics)
+      fail(ErrorCode::invalid_argument,
+           "share_prompts is 'backward', and the loss or a metric depends on log-probabilities of the prompt's rows, which are no targets then; allowed is one "
+           "that takes them times weights of 0, or not at all");
+  }
+
   const TrainingBatch& batch_;
   std::shared_ptr<const CustomLoss> loss_;
   double total_ = 0;
@@ -196,13 +208,13 @@ std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const Bat
   return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
 }
 
-std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
-                                                  PreparedBatch& prepared) {
+std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, bool weighs_prompts,
+                                                  const BatchLimits& limits, PreparedBatch& prepared) {
   if (limits.values) refuse_loss(batch.loss.name, true);
   prepared = prepare_plain(batch, limits,
                            "a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
                            "target_logprob_support=sampling_support",
-                           [](const std::string& name) { return name == "target_tokens"; });
+                           [&](const std::string& name) { return name == "target_tokens" || (weighs_prompts && (name == "weights" || name == "mask")); });
   return std::make_unique<CustomBatchLoss>(batch, std::move(loss));
 }
 

@@ -92,6 +92,7 @@ SamplerWeights ControlPlane::weights(const std::string& owner, const std::string
 }
 
 PromotedModel ControlPlane::promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model) {
+  check_short_text("output_model", name);  // whose account may be any
   const auto label = rest_of_name(name, "models");
   if (!label) fail(ErrorCode::invalid_argument, "output_model is '{}', allowed is accounts/ACCOUNT/models/NAME", shown_name(name));
   check_label("the output model's name", *label);

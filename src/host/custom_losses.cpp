@@ -61,6 +61,7 @@ std::string CustomLosses::create(const std::string& owner, const std::string& se
     const std::string text = record.dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
     if (text.size() > kMostLossBytes) fail(ErrorCode::invalid_argument, "the loss has {} bytes, allowed are {}", text.size(), kMostLossBytes);
     std::shared_ptr<const CustomLoss> loss = loss_of_document(record);
+    const auto room = commons_.metadata.hold(owner, loss->bytes());
     commons_.store->put("custom_loss", id, text);
     {
       const auto losses = losses_.lock();
@@ -77,7 +78,8 @@ std::shared_ptr<const CustomLoss> CustomLosses::find(const std::string& owner, c
   const auto named = wanted.config.find("loss_id");
   const auto* id = named == wanted.config.end() ? nullptr : std::get_if<std::string>(&named->second);
   if (!id || wanted.config.size() != 1)
-    fail(ErrorCode::invalid_argument, "loss_fn_config of the loss custom has {} entries, allowed is a text loss_id alone", wanted.config.size());
+    fail(ErrorCode::invalid_argument, "loss_fn_config of the loss custom has {} entries beside share_prompts, allowed is a text loss_id alone",
+         wanted.config.size());
   const auto losses = losses_.lock();
   const auto found = losses->find(*id);
   if (found == losses->end() || found->second.owner != owner || found->second.session != session)
@@ -96,6 +98,11 @@ void CustomLosses::remove_of(const std::string& session) {
     const auto losses = losses_.lock();
     losses->erase(id);
   }
+}
+
+void CustomLosses::each_bytes(const MetadataRoom::Count& count) const {
+  const auto losses = losses_.lock();
+  for (const auto& [id, one] : *losses) count(one.owner, one.loss->bytes());
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // The registry of losses that clients traced (losses/custom_loss.h). Each belongs to a session and is stored before its name can be used, until the
-// session is removed. It has its own lock. Any thread.
+// session is removed. Its memory counts with what clients attach to objects (host/metadata_room.h). It has its own lock. Any thread.
 //   const std::string request = losses.create(owner, session, 0, document, encode); losses.find(owner, session, batch.loss)->run(inputs);
 #pragma once
 #include <map>
@@ -28,6 +28,7 @@ class CustomLosses {
   // Errors: invalid_argument, not_found.
   std::shared_ptr<const CustomLoss> find(const std::string& owner, const std::string& session, const LossRequest& wanted) const;
   void remove_of(const std::string& session);
+  void each_bytes(const MetadataRoom::Count& count) const;
 
  private:
   struct OwnedLoss {

@@ -41,6 +41,7 @@ class LabelledBatchLoss final : public BatchLoss {
            untrained_, kLabel, kMismatched, batch.loss.name);
     check_references(batch, row);
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string& name) { return name != kLabel; });
+    check_inputs(batch, {"target_tokens", "weights", "mask", "reference_logprobs", kLabel});
     check_trained_tokens(prepared);
     sort(prepared);
     if (divided) divisor_ = static_cast<double>(labels_.size() - untrained_);

@@ -46,6 +46,31 @@ TEST(LabelledLosses, PiecesAndRanksHaveTheBitsOfTheWhole) {
   }
 }
 
+TEST(LabelledLosses, InputsThatItDoesNotReadAreRefused) {
+  TrainingBench bench;
+  const std::string model = bench.model(bench.session(), 0, 2);
+  std::int64_t number = 0;
+  for (const std::string loss : {"kto", "dpo"}) {
+    TrainingBatch batch = labelled_batch(1, {-1, 1});
+    batch.loss.name = loss;
+    for (TrainingDatum& datum : batch.data)
+      if (loss == "dpo") datum.inputs.erase("label");
+    EXPECT_FALSE(bench.result(bench.batch(model, ++number, batch)).failed()) << loss;
+    batch.data[1].inputs["advantages"] = batch.data[1].inputs["reference_logprobs"];
+    const std::string said = bench.result(bench.batch(model, ++number, batch)).message;
+    EXPECT_NE(said.find("data[1].loss_fn_inputs.advantages is nothing that the loss " + loss + " takes, allowed are target_tokens, weights, mask"),
+              std::string::npos)
+        << said;
+  }
+  TrainingBatch batch = labelled_batch(1, {-1, 1});  // of a loss that compares with no reference
+  batch.loss.name = "simpo";
+  for (TrainingDatum& datum : batch.data) datum.inputs.erase("label");
+  const std::string said = bench.result(bench.batch(model, ++number, batch)).message;
+  EXPECT_NE(said.find("data[0].loss_fn_inputs.reference_logprobs is nothing that the loss simpo takes, allowed are target_tokens, weights, mask"),
+            std::string::npos)
+      << said;
+}
+
 TEST(LabelledLosses, WhereMismatchedAnswersStandChangesNothing) {
   std::vector<std::string> gradients;
   for (const bool last : {false, true}) {

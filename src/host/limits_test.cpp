@@ -103,9 +103,10 @@ TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
   wanted.user_metadata = ClientJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
   for (int i = 0; i < 6; ++i) bench.service->session_life().create("me", wanted);
   const std::string refusal = error_text([&] { bench.service->session_life().create("me", wanted); });
-  EXPECT_NE(
-      refusal.find("this API key has 114.0 MB of user_metadata and tags and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB (--key-share"),
-      std::string::npos)
+  EXPECT_NE(refusal.find(
+                "this API key has 114.0 MB of user_metadata, tags and custom losses and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB "
+                "(--key-share"),
+            std::string::npos)
       << refusal;
   bench.service->session_life().create("you", wanted);  // has a share of its own
   wanted.user_metadata = {};
@@ -147,6 +148,37 @@ TEST(TrainingLimits, ACopyThatIsAskedForAgainIsTheFirst) {
   EXPECT_EQ(bench.service->checkpoints().all("me").size(), 2u);
   copy.idempotency_key = "another";
   EXPECT_NE(bench.service->checkpoints().copy("me", copy), paths[0]);
+}
+
+// A loss of 80 KB as a text takes megabytes.
+TEST(TrainingLimits, CustomLossesCountAsAClientsOwnData) {
+  TrainingBench bench({.key_share = 10});
+  std::string ones = "1";
+  for (int i = 1; i < 40'000; ++i) ones += ",1";
+  const TrainingJson document = TrainingJson::parse(
+      R"({"name":"large","inputs":[{"name":"logprobs","rank":1}],"graph":{"format":1,"nodes":[
+        {"op":"placeholder","name":"logprobs","target":"logprobs"},
+        {"op":"call_function","name":"unused","target":"torch.arange","args":[)" +
+      ones + R"(]},
+        {"op":"call_method","name":"sum","target":"sum","args":[{"ref":"logprobs"}]},
+        {"op":"output","name":"output","target":"output","args":[{"tuple":[{"ref":"sum"},{"dict":{}}]}]}]}})");
+  const auto make = [&](const std::string& owner, const std::string& session, std::int64_t number) {
+    const std::string request = bench.service->custom_losses().create(owner, session, number, document, [](const std::string& id) {
+      return Outcome{"text/plain", id, {}, {}};
+    });
+    return bench.result(request, owner);
+  };
+  const std::string session = bench.session();
+  std::int64_t made = 0;
+  Outcome last = make("me", session, made);
+  while (!last.failed() && made < 20) last = make("me", session, ++made);
+  EXPECT_GE(made, 3);  // of 4.6 MB each
+  EXPECT_LE(made, 6);
+  EXPECT_NE(last.message.find("of user_metadata, tags and custom losses and asks for 4."), std::string::npos) << last.message;
+  EXPECT_NE(last.message.find("of the server's 256.0 MB (--key-share"), std::string::npos) << last.message;
+  // Another session of the key has no room either; another key has its own.
+  EXPECT_EQ(make("me", bench.session(), 0).message, last.message);
+  EXPECT_FALSE(make("you", bench.session("you"), 0).failed());
 }
 
 TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {

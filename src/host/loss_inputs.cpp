@@ -6,8 +6,10 @@
 #include <span>
 #include <string_view>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "host/batch_loss.h"
+#include "host/batch_pieces.h"
 #include "host/routing_matrix.h"
 #include "host/shared_prompts.h"
 #include "model/runtime.h"
@@ -51,14 +53,13 @@ struct Support {
   float temperature = 1;
   bool shares_backward = false;  // equal prompts are one sequence in the backward too
 };
-constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", "share_prompts"};
+constexpr std::string_view kSupportOptions[] = {"target_logprob_support", "temperature", kSharePrompts};
 
 Support support_of(const LossRequest& wanted) {
   Support support;
+  support.shares_backward = shares_backward(wanted);
   for (const auto& [name, value] : wanted.config) {
     if (name == "target_logprob_support") support.sampled = text_option(name, value, {"full_vocabulary", "sampling_support"}) == "sampling_support";
-    // Forward is what is done anyway: rows of equal beginnings are computed once there.
-    if (name == "share_prompts") support.shares_backward = text_option(name, value, {"forward", "backward"}) == "backward";
     if (name == "temperature") {
       const auto* number = std::get_if<double>(&value);
       if (!number || !(*number >= 1e-6 && *number <= 100))
@@ -102,7 +103,9 @@ void take_support(const TrainingDatum& datum, const Support& support, std::int64
 LossOptions critic_loss(const TrainingBatch& batch) {
   const LossRequest& wanted = batch.loss;
   if (wanted.name != kValueLossName) refuse_loss(wanted.name, true);
-  LossOptions loss = value_loss(LossConfig(wanted.config.begin(), wanted.config.end()));
+  LossConfig config(wanted.config.begin(), wanted.config.end());
+  std::erase_if(config, [](const auto& one) { return one.first == kSharePrompts; });
+  LossOptions loss = value_loss(config);
   const std::vector<const char*> needed = needed_inputs(loss);
   const bool complete = std::all_of(batch.data.begin(), batch.data.end(), [&](const TrainingDatum& datum) {
     return std::all_of(needed.begin(), needed.end(), [&](const char* name) { return datum.inputs.contains(name); });
@@ -168,8 +171,7 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
 std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names) {
   const auto* text = std::get_if<std::string>(&value);
   if (!text || std::find(names.begin(), names.end(), *text) == names.end())
-    fail(ErrorCode::invalid_argument, "{} is {}, allowed are {}{}", name, text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
-         text ? did_you_mean(*text, names) : "");
+    fail(ErrorCode::invalid_argument, "{} is {}, {}", name, text ? "'" + *text + "'" : std::string("no text"), allowed_are(text ? *text : "", names));
   return *text;
 }
 
@@ -179,7 +181,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   PreparedBatch out;
   out.values = limits.values;
   out.loss = out.values ? critic_loss(batch) : loss_options(batch.loss);
-  const Support support = out.values ? Support{} : support_of(batch.loss);
+  const Support support = out.values ? Support{.shares_backward = shares_backward(batch.loss)} : support_of(batch.loss);
   const auto known = out.values ? std::span<const LossInputName>(kValueInputNames) : std::span<const LossInputName>(kLossInputNames);
   out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
   const std::vector<const char*> needed = needed_inputs(out.loss);
@@ -220,6 +222,8 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
       sequence.targets.push_back(static_cast<std::int32_t>(target));
     }
     sequence.weights.assign(sequence.targets.size(), 1.0f);
+    if (datum.inputs.contains("mask") && datum.inputs.contains("weights"))
+      fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has mask and weights, which are one input by two names; allowed is one of them", where);
     for (const auto& [name, tensor] : datum.inputs) {
       if (name == "target_tokens" && tensor.shape != targets.shape)
         fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}: a row has one value", target_name, tensor_shape_text(tensor.shape),
@@ -231,8 +235,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
         std::vector<std::string> names{"target_tokens", "mask"};
         if (!out.values) names.insert(names.end(), {"kept_tokens", "kept_by_rank"});
         for (const LossInputName& r : known) names.emplace_back(r.name);
-        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "),
-             did_you_mean(name, names));
+        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, {}", where, name, allowed_are(name, names));
       }
       sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
     }
@@ -244,6 +247,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
   if (support.shares_backward) {
     share_prompts(batch, out.loss, out.sequences);
+    check_uncut(out.sequences, limits.max_positions);
     out.declares = std::any_of(out.sequences.begin(), out.sequences.end(), [](const TrainSequence& one) { return one.shared_prefix > 0; });
   }
   return out;

@@ -96,6 +96,8 @@ TEST(LossInputs, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, 1})}})),
             "data[0].loss_fn_inputs.weights has shape [2], allowed is [3], the shape of target_tokens");
   EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, NAN, 1})}})), "data[0].loss_fn_inputs.weights[1] is not a finite number");
+  EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"mask", float_tensor({0, 1, 1})}, {"weights", float_tensor({0, 1, 1})}})),
+            "data[0].loss_fn_inputs has mask and weights, which are one input by two names; allowed is one of them");
   TrainingBatch batch = batch_of("cross_entropy");
   batch.data[0].tokens[1] = 100;
   EXPECT_EQ(refusal_of(batch), "data[0].model_input token 1 is 100, allowed are ids from 0 to 99");

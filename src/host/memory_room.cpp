@@ -63,7 +63,7 @@ MemoryRoom::Books MemoryRoom::open_books() {
   if (!limited_) return books;
   books.base.planner = std::make_unique<ModelMemoryPlanner>(base);
   writing_ = ledger.claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + (std::int64_t{1} << 20), "room to write a model down");
-  records_ = ledger.claim("records", {}, most_metadata_bytes(base), "user_metadata and tags of sessions, models and checkpoints");
+  records_ = ledger.claim("records", {}, most_metadata_bytes(base), "user_metadata and tags of sessions, models and checkpoints, and custom losses");
   results_ = ledger.claim("results", {}, most_result_bytes(base), "results that wait for their clients");
   cutting_ = ledger.claim("base", {}, books.base.planner->cutting(), "room to cut the model for its ranks (--ranks)");
   std::int64_t turn = 0;

@@ -94,7 +94,7 @@ class MemoryRoom {
 
 // Of results that wait for their clients.
 std::int64_t most_result_bytes(const TrainingBase& base);
-// Of user_metadata and tags, of all.
+// Of user_metadata, tags and custom losses, of all.
 std::int64_t most_metadata_bytes(const TrainingBase& base);
 
 }  // namespace lockstep

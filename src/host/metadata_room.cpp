@@ -22,7 +22,8 @@ std::shared_ptr<void> MetadataRoom::hold(const std::string& owner, std::int64_t 
     for (const auto& [whose, bytes] : coming_) count(whose, bytes);
     for (const Source& source : sources_) source(count);
     try {
-      all_.check_bytes(all, own, more, "user_metadata and tags", "give things less of it, or delete checkpoints", "--key-share, --memory-megabytes");
+      all_.check_bytes(all, own, more, "user_metadata, tags and custom losses", "give things less of it, or delete checkpoints",
+                       "--key-share, --memory-megabytes");
       fits = true;
     } catch (const Error&) {
       if (coming_.empty()) throw;

@@ -1,5 +1,5 @@
-// Limits the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags): per object, per API key, and in all. Each
-// registry counts its own objects under its own lock. Any thread.
+// Limits the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags) and of the losses that they trace: per object, per
+// API key, and in all. Each registry counts its own objects under its own lock. Any thread.
 //   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(count);
 //   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // the room is reserved until `held` ends
 #pragma once

@@ -7,39 +7,16 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/growth_test_tools.h"
 #include "host/batch_pieces.h"
 #include "host/loss_inputs.h"
-#include "host/training_test_tools.h"
+#include "host/shared_prompts_test_tools.h"
 #include "train/declared_prompts.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 namespace {
 
-// Answers of 5 tokens to these prompts of 8, each of which has a number.
-TrainingBatch answers(const std::vector<std::int32_t>& prompts, const std::string& share = {}) {
-  TrainingBatch batch;
-  batch.loss.name = "cross_entropy";
-  if (!share.empty()) batch.loss.config["share_prompts"] = share;
-  std::int32_t own = 0;
-  for (const std::int32_t prompt : prompts) {
-    std::vector<std::int32_t> text;
-    for (std::int32_t i = 0; i < 8; ++i) text.push_back((7 * prompt + i) % 64);
-    for (std::int32_t i = 0; i < 5; ++i) text.push_back((11 * ++own + i) % 64);
-    TrainingDatum datum;
-    datum.tokens.assign(text.begin(), text.end() - 1);
-    NamedTensor targets, weights;
-    targets.is_float = false;
-    targets.shape = weights.shape = {std::ssize(datum.tokens)};
-    targets.integers.assign(text.begin() + 1, text.end());
-    weights.floats.assign(datum.tokens.size(), 1.0f);
-    std::fill_n(weights.floats.begin(), 7, 0.0f);
-    datum.inputs["target_tokens"] = targets;
-    datum.inputs["weights"] = weights;
-    batch.data.push_back(std::move(datum));
-  }
-  return batch;
-}
 const std::vector<std::int32_t> kPrompts = {1, 2, 1, 3, 2, 1, 3, 4};  // of which only the last stands once
 
 // What the gradient and the step after it tell.
@@ -173,6 +150,43 @@ TEST(SharedPrompts, CheckpointsOfWhatTheyMovedSaySo) {
   EXPECT_EQ(saved(made.bytes, 3, "later").first, profile.training_digest(true));
 }
 
+// Others wait for a turn, and what equal prompts hold together is one.
+TEST(SharedPrompts, WhatIsComputedAtOnceHasASize) {
+  TrainingBench bench;
+  const BatchLimits limits = batch_limits(*bench.base->opened.runtime);
+  EXPECT_EQ(most_uncut_rows(limits.max_positions), 16'384);
+  EXPECT_EQ(most_uncut_rows(8192), 32'768);
+  std::vector<std::int32_t> prompts;
+  for (std::int32_t i = 0; i < 4100; ++i) prompts.push_back(i % 60);
+  const auto said = [&](const std::vector<std::int32_t>& of) { return error_text([&] { prepare_batch(answers(of, "backward"), limits); }); };
+  EXPECT_NE(said(prompts).find("data[0] to data[4099], which equal prompts hold together, are 4100 data of"), std::string::npos) << said(prompts);
+  std::sort(prompts.begin(), prompts.end());
+  EXPECT_EQ(said(prompts), "accepted");  // beside each other
+  EXPECT_NE(said(std::vector<std::int32_t>(4000, 1)).find("are 4000 data of 20007 rows; they are computed at once, and allowed are 4096 data of 16384 rows"),
+            std::string::npos);
+  EXPECT_EQ(error_text([&] { prepare_batch(answers(std::vector<std::int32_t>(4000, 1)), limits); }), "accepted");  // nothing is shared
+}
+
+#ifndef __SANITIZE_THREAD__  // work that is counted on one thread
+
+TEST(SharedPrompts, CuttingABatchIsLinear) {
+  const auto pairs = [](std::size_t count) {
+    std::vector<TrainSequence> sequences(count);
+    for (std::size_t s = 0; s < count; ++s) {
+      sequences[s].tokens.assign(8, 1);
+      sequences[s].prefix_group = static_cast<std::int64_t>(s - s % 2);
+      sequences[s].shared_prefix = 2;
+    }
+    return sequences;
+  };
+  const auto cut = [](const std::vector<TrainSequence>& sequences) {
+    for (std::size_t begin = 0; begin < sequences.size();) begin = piece_end(sequences, begin, 2048);
+  };
+  EXPECT_LT(growth(pairs, cut, 8192), kLinearGrowth);
+}
+
+#endif
+
 TEST(SharedPrompts, WhatCannotBeSharedIsRefused) {
   TrainingBench bench;
   const BatchLimits limits = batch_limits(*bench.base->opened.runtime);
@@ -188,13 +202,6 @@ TEST(SharedPrompts, WhatCannotBeSharedIsRefused) {
   batch = answers(kPrompts, "backward");
   for (TrainingDatum& datum : batch.data) datum.inputs.erase("weights");
   EXPECT_NE(refused(batch).find("no datum has a prompt"), std::string::npos);
-  batch = answers({1}, "backward");
-  NamedTensor& targets = batch.data[0].inputs["target_tokens"];
-  NamedTensor& weights = batch.data[0].inputs["weights"];
-  targets.shape = weights.shape = {targets.shape[0], 2};
-  targets.integers.resize(2 * targets.integers.size(), 1);
-  weights.floats.resize(2 * weights.floats.size(), 1.0f);
-  EXPECT_NE(refused(batch).find("data[0] has 2 targets a row"), std::string::npos);
 }
 
 }  // namespace

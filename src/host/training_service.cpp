@@ -37,6 +37,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
   commons_.metadata.add_source([this](const MetadataRoom::Count& count) { sessions_.each_metadata(count); });
   commons_.metadata.add_source([this](const MetadataRoom::Count& count) { models_.each_metadata(count); });
   commons_.metadata.add_source([this](const MetadataRoom::Count& count) { checkpoints_.each_metadata(count); });
+  commons_.metadata.add_source([this](const MetadataRoom::Count& count) { custom_losses_.each_bytes(count); });
   memory_.add_source([this](const OnExecutor&) { return commons_.base->options.kept->drop_oldest(); });
   if (shared.options.kept_forwards) memory_.add_source([this](const OnExecutor&) { return commons_.base->options.kept_forwards->drop_one(); });
   memory_.add_source([this](const OnExecutor& on) { return weights_.drop_oldest(on); });

@@ -7,7 +7,5 @@ if(TARGET test_http)
 endif()
 # A server that says what a test wants to hear (tests/api/test_calls.py).
 if(LOCKSTEP_TESTS)
-  add_executable(said_server ${CMAKE_SOURCE_DIR}/tests/tools/said_server.cpp)
-  target_link_libraries(said_server PRIVATE lockstep_http)
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS said_server)
+  lockstep_test_tool(said_server lockstep_http)
 endif()

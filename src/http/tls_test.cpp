@@ -57,6 +57,8 @@ class TlsClient {
   }
   bool connect() { return SSL_connect(ssl_) == 1; }
   std::string version() const { return SSL_get_version(ssl_); }
+  bool compresses() const { return SSL_get_current_compression(ssl_) != nullptr; }
+  bool negotiates_anew() { return SSL_renegotiate(ssl_) == 1 && SSL_do_handshake(ssl_) == 1; }
   bool say(std::string_view text) { return SSL_write(ssl_, text.data(), static_cast<int>(text.size())) == static_cast<int>(text.size()); }
   std::string hear(std::string_view end = {}) {
     std::string text;
@@ -128,6 +130,15 @@ TEST_F(Tls, OldProtocolsPlainHttpAndNonsenseAreTurnedAway) {
   bool connects = false;
   for (int i = 0; i < 20 && !connects; ++i) connects = TlsClient(server_->port(), TLS1_3_VERSION).connect();  // a busy machine may be late for that deadline
   EXPECT_TRUE(connects);
+}
+
+// What TLS 1.2 still has.
+TEST_F(Tls, NothingIsNegotiatedAnewAndNothingCompressed) {
+  serve_tls();
+  TlsClient client(server_->port(), TLS1_2_VERSION);
+  ASSERT_TRUE(client.connect());
+  EXPECT_FALSE(client.compresses());
+  EXPECT_FALSE(client.negotiates_anew());
 }
 
 TEST_F(Tls, AClientThatIsCutOffIsNoticed) {

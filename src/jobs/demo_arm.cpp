@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/seconds.h"
 #include "jobs/rl_work.h"
@@ -42,8 +43,7 @@ std::vector<DemoArm> demo_arms_of(const std::string& names) {
     const std::size_t end = std::min(names.find(',', begin), names.size());
     const std::string name = names.substr(begin, end - begin);
     const auto found = std::find(known.begin(), known.end(), name);
-    if (found == known.end())
-      fail(ErrorCode::invalid_argument, "--arms names '{}', allowed are {}{}", name.substr(0, 60), fmt::join(known, ", "), did_you_mean(name, known));
+    if (found == known.end()) fail(ErrorCode::invalid_argument, "--arms names '{}', {}", name.substr(0, 60), allowed_are(name, known));
     chosen.push_back(demo_arms()[static_cast<std::size_t>(found - known.begin())]);
     begin = end + 1;
   }

@@ -66,10 +66,8 @@ double DistillWork::learn_in_head(const std::vector<Written>& written, const std
   for (std::size_t i = 0; i < lessons.size(); ++i) {
     const Written& one = written[lessons[i].written];
     double own = 0;
-    for (std::size_t t = 0; t < one.logprobs.size(); ++t) {
-      compare(result.logprobs[i][one.first - 1 + t], one.logprobs[t]);
-      own += static_cast<double>(result.losses[i][one.first - 1 + t]);
-    }
+    compare(one, {result.logprobs[i].begin() + static_cast<std::ptrdiff_t>(one.first - 1), result.logprobs[i].end()});
+    for (std::size_t t = 0; t < one.logprobs.size(); ++t) own += static_cast<double>(result.losses[i][one.first - 1 + t]);
     sum += own;
     sums_[lessons[i].teacher] += own / static_cast<double>(weight_of(lessons[i]));
     counts_[lessons[i].teacher] += static_cast<double>(one.logprobs.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "rl/environment.h"
@@ -26,9 +27,19 @@ std::string prompt_digest(const std::vector<PromptLine>& lines) {
   return fmt::format("{:016x}", xxh3(text.data(), text.size()));
 }
 
+// With the checkpoint of each run that is one now: of a run that goes on meanwhile there are others later.
+std::vector<TeacherSettings> settled_teachers(std::vector<TeacherSettings> teachers) {
+  for (TeacherSettings& t : teachers)
+    if (!t.checkpoint.empty())
+      with_context(fmt::format("the checkpoint of teacher '{}'", t.name), [&] { t.checkpoint = teacher_checkpoint(t.checkpoint).folder.string(); });
+  return teachers;
+}
+
 std::string teacher_digest(const std::vector<TeacherSettings>& teachers) {
   std::string text;
   for (const TeacherSettings& t : teachers) text += fmt::format("{}\n{}\n{}\n{}\n{}\n", t.name, t.folder, t.adapter, fmt::join(t.domains, "\n"), t.weight);
+  for (const TeacherSettings& t : teachers)
+    if (!t.checkpoint.empty()) text += fmt::format("checkpoint {}\n", t.checkpoint);
   for (const TeacherSettings& t : teachers)
     if (t.is_far()) text += fmt::format("{}\n{}\n{}\n{}\n", t.url, t.model, t.send, t.logprobs);
   return fmt::format("{:016x}", xxh3(text.data(), text.size()));
@@ -81,8 +92,7 @@ DistillSummary run_distill(const DistillJob& job) {
   check_run_name(job.run.name);
   if (job.data.empty() == job.environment.empty())
     fail(ErrorCode::invalid_argument, "data is '{}' and environment is '{}', allowed is one of them", job.data, job.environment);
-  if (job.export_dtype != "bf16" && job.export_dtype != "f32")
-    fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
+  check_choice("export_dtype", job.export_dtype, {"bf16", "f32"});
   std::unique_ptr<Environment> environment;
   std::vector<PromptLine> lines;
   if (!job.environment.empty()) environment = make_environment(job.environment);
@@ -94,6 +104,7 @@ DistillSummary run_distill(const DistillJob& job) {
     if (teacher.is_far() && job.distill.over != "sampled")
       fail(ErrorCode::unsupported, "teacher '{}' is behind an address and says the sampled token's log-probability alone; over is '{}', allowed is sampled",
            teacher.name, job.distill.over);
+  const std::vector<TeacherSettings> asked = settled_teachers(job.teachers);
 
   RlStackSettings settings = job.stack;
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);
@@ -103,7 +114,7 @@ DistillSummary run_distill(const DistillJob& job) {
   settings.kept = kept_by_steps(settings.micro_batch, settings.runtime.ranks.empty());
   settings.batches_in_pieces = job.distill.over == "vocabulary";  // of several teachers (jobs/distill_in_head.cpp)
   RlStack stack(settings);
-  Teachers teachers(job.teachers, settings.runtime, stack.tokenizer(), stack.model().facts().vocabulary, job.run.stop, job.teacher_bytes);
+  Teachers teachers(asked, settings.runtime, stack.tokenizer(), stack.model().facts().vocabulary, job.run.stop, job.teacher_bytes);
   DistillSettings distill = job.distill;
   distill.learning_rate = job.learning_rate.value_or(
       default_learning_rate(parameters_of(stack.model().manifest()), {.adapter = settings.trained.rank > 0, .optimizer = settings.trained.optimizer}));
@@ -112,9 +123,10 @@ DistillSummary run_distill(const DistillJob& job) {
 
   RunSettings settled = job.run;
   settled.resolved["learning_rate"] = fmt::format("{}", distill.learning_rate);
-  settled.resolved["teachers_digest"] = teacher_digest(job.teachers);
+  settled.resolved["teachers_digest"] = teacher_digest(asked);
   if (!environment) settled.resolved["data_digest"] = prompt_digest(lines);
   Run run(settled);
+  work.leave_differences_in(run.path() / "difference");
   if (run.directory().resumed()) {
     check_resumed_settings(run.directory().config(), settled.resolved, {.free = {"data", "teachers", "teacher_megabytes"}, .unsaid = job.run.unsaid});
     work.restore(run.directory());

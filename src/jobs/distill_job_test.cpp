@@ -23,7 +23,9 @@ class DistillJobs : public testing::Test {
     fs::create_directories(folder());
     adapter() = made_adapter("teacher", 0);
   }
-  static std::string made_adapter(const std::string& name, std::uint64_t seed) {
+  static std::string made_adapter(const std::string& name, std::uint64_t seed) { return made_run(name, seed, 4).string(); }
+  // What a run of four steps exported, of an adapter or (rank 0) of all weights.
+  static fs::path made_run(const std::string& name, std::uint64_t seed, std::int64_t rank) {
     SftJob job;
     job.config.run.name = name;
     job.config.init_seed = seed;
@@ -31,8 +33,11 @@ class DistillJobs : public testing::Test {
     job.config.run.quiet = true;
     job.config.runtime.model = model();
     job.config.runtime.threads = 1;
-    job.config.trained.rank = 4;
-    job.config.asked.adapter = true;
+    job.config.trained.rank = rank;
+    job.config.asked.adapter = rank > 0;
+    job.config.run.resolved["adapter_rank"] = std::to_string(rank);
+    job.config.run.checkpoint_every = 2;
+    job.config.export_dtype = "f32";
     job.config.asked.steps = 4;
     job.config.asked.batch = 4;
     job.config.asked.learning_rate = 3e-3;
@@ -310,6 +315,30 @@ TEST_F(DistillJobs, AdaptersOfOneBaseAreAskedInOnePass) {
   }
 }
 
+// The newest checkpoint of a run, of an adapter or of all weights, teaches what the run exported; another one of it does not.
+TEST_F(DistillJobs, ACheckpointTeachesWhatItsRunExported) {
+  const auto taught = [](const TeacherSettings& teacher) {
+    static int count = 0;
+    DistillJob job = distillation("checkpoint-" + std::to_string(++count));
+    job.distill.steps = 1;
+    job.teachers = {teacher};
+    return run_distill(job).weights_sha256;
+  };
+  const auto of_run = [&](const fs::path& run) { return taught({.name = "t", .folder = "", .adapter = "", .checkpoint = run.string(), .domains = {}}); };
+  const fs::path whole_run = folder() / "whole-teacher", adapter_run = folder() / "teacher";
+  const fs::path exported = made_run("whole-teacher", 0, 0);
+  const std::string by_adapter = taught({.name = "t", .folder = "", .adapter = adapter(), .domains = {}}),
+                    by_folder = taught({.name = "t", .folder = exported.string(), .adapter = "", .domains = {}});
+  EXPECT_NE(by_adapter, by_folder);
+  EXPECT_EQ(of_run(adapter_run), by_adapter);
+  EXPECT_EQ(of_run(whole_run), by_folder);
+  EXPECT_EQ(of_run(whole_run / "checkpoints" / "step-000004"), by_folder);
+  for (const fs::path& run : {whole_run, adapter_run}) {
+    const std::string earlier = of_run(run / "checkpoints" / "step-000002");
+    EXPECT_TRUE(earlier != by_adapter && earlier != by_folder) << run;
+  }
+}
+
 TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {
   const auto told = [](const std::function<void(DistillJob&)>& change) {
     DistillJob job = distillation("wrong");
@@ -340,23 +369,29 @@ TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {
   has(told([](DistillJob& j) { j.distill.over = "vocabulry"; }), "did you mean 'vocabulary'");
   has(told([](DistillJob& j) { j.distill.over = "sampled", j.distill.divergence = "forward"; }), "allowed is reverse");
   has(told([](DistillJob& j) { j.distill.over = "sampled", j.distill.temperature = 0.5; }), "allowed is 1");
+  has(told([](DistillJob& j) { j.teachers[0].checkpoint = "/nowhere/run"; }), "has an adapter and a checkpoint");
+  has(told([](DistillJob& j) { j.teachers[0].adapter.clear(), j.teachers[0].checkpoint = "/nowhere/run"; }), "the checkpoint of teacher 't'");
   has(told([](DistillJob& j) { j.distill.teacher_top_k = 21; }), "teacher_top_k is 21, allowed is 1 to 20");
   has(told([](DistillJob&) {}), "/nowhere");  // all else is well
 }
 
 TEST_F(DistillJobs, AListOfTeachersIsRead) {
-  const std::vector<TeacherSettings> teachers = read_teacher_file(text_file(
-      "list.toml", "[[teacher]]\nname = \"a\"\nfolder = \"one\"\ndomains = [\"x\", \"y\"]\n[[teacher]]\nname = \"b\"\nadapter = \"/two\"\nweight = 2\n"));
-  ASSERT_EQ(teachers.size(), 2u);
+  const std::vector<TeacherSettings> teachers = read_teacher_file(
+      text_file("list.toml",
+                "[[teacher]]\nname = \"a\"\nfolder = \"one\"\ndomains = [\"x\", \"y\"]\n[[teacher]]\nname = \"b\"\nadapter = \"/two\"\nweight = 2\n"
+                "[[teacher]]\nname = \"c\"\ncheckpoint = \"runs/three\"\n"));
+  ASSERT_EQ(teachers.size(), 3u);
+  EXPECT_EQ(teachers[2].checkpoint, (folder() / "runs/three").string());
   EXPECT_EQ(teachers[0].folder, (folder() / "one").string());
   EXPECT_EQ(teachers[0].domains, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(teachers[1].adapter, "/two");
   EXPECT_EQ(teachers[1].weight, 2);
   const auto told = [](const std::string& text) { return refusal_of([&] { read_teacher_file(text_file("wrong.toml", text)); }); };
   const auto has = [](const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
-  has(told("[[teacher]]\nname = \"a\"\nfolder = \"x\"\nwieght = 1\n"), "line 4: unknown key 'wieght', allowed are name, folder, adapter, domains, weight, url");
+  has(told("[[teacher]]\nname = \"a\"\nfolder = \"x\"\nwieght = 1\n"),
+      "line 4: unknown key 'wieght', allowed are name, folder, adapter, checkpoint, domains, weight, url");
   has(told("[[teacher]]\nname = 3\nfolder = \"x\"\n"), "line 2: 'name' is no text");
-  has(told("[[teacher]]\nname = \"a\"\n"), "no folder, no adapter and no url");
+  has(told("[[teacher]]\nname = \"a\"\n"), "no folder, no adapter, no checkpoint and no url");
   has(told("[[teachers]]\nname = \"a\"\n"), "unknown key 'teachers'");
   has(told("teacher = 1\n"), "unknown key 'teacher'");
   has(told("[[teacher]\n"), "line 1");

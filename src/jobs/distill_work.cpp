@@ -7,12 +7,14 @@
 #include <limits>
 #include <thread>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/seconds.h"
 #include "losses/distillation.h"
 #include "rl/rollout.h"
 #include "runs/adam_settings.h"
+#include "runs/difference_folder.h"
 #include "runs/divergence.h"
 #include "runs/policy_loss.h"
 
@@ -30,9 +32,7 @@ void check(const DistillSettings& s) {
   in_range("max_tokens", s.max_tokens, std::int64_t{1}, std::int64_t{1} << 20);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
   const Divergence kind = divergence_by_name(s.divergence);
-  const std::vector<std::string> places = distill_places();
-  if (std::find(places.begin(), places.end(), s.over) == places.end())
-    fail(ErrorCode::invalid_argument, "over is '{}', allowed are {}{}", s.over, fmt::join(places, ", "), did_you_mean(s.over, places));
+  check_choice("over", s.over, distill_places());
   in_range("teacher_top_k", s.teacher_top_k, std::int64_t{1}, std::int64_t{SamplingParameters::kMaxTopLogprobs});
   if (s.over == "sampled" && kind != Divergence::reverse)
     fail(ErrorCode::invalid_argument, "divergence is '{}' over sampled tokens, which are the student's; allowed is reverse", s.divergence);
@@ -91,6 +91,7 @@ std::vector<DistillWork::Written> DistillWork::write(std::int64_t number) {
     one.tokens.insert(one.tokens.end(), result.tokens.begin(), result.tokens.end());
     one.logprobs = settings_.over == "sampled" ? std::move(result.sampling_logprobs) : std::move(result.raw_logprobs);
     one.domain = prompts[k / static_cast<std::size_t>(settings_.rollouts)].domain;
+    one.place = k;
   }
   return written;
 }
@@ -167,14 +168,34 @@ std::vector<FarAnswer> DistillWork::ask_far(std::size_t teacher, const std::vect
   }
 }
 
-void DistillWork::compare(float trained, float sampled) {
-  totals_.kl.add(trained, sampled, 0, 0);
-  if (std::bit_cast<std::uint32_t>(trained) == std::bit_cast<std::uint32_t>(sampled)) return;
+void DistillWork::compare(const Written& one, const std::vector<float>& trained) {
+  for (std::size_t t = 0; t < trained.size(); ++t) {
+    totals_.kl.add(trained[t], one.logprobs[t], 0, 0);
+    if (std::bit_cast<std::uint32_t>(trained[t]) != std::bit_cast<std::uint32_t>(one.logprobs[t])) refuse_difference(one, trained, t);
+  }
+}
+
+void DistillWork::refuse_difference(const Written& one, const std::vector<float>& trained, std::size_t token) {
   stack_.trainer().abandon_gradients();
+  PolicyDatum datum;  // both numbers are of the distribution at temperature 1, whatever the student wrote at
+  datum.tokens.assign(one.tokens.begin(), one.tokens.end() - 1);
+  datum.targets.assign(one.tokens.begin() + 1, one.tokens.end());
+  datum.weights.assign(datum.targets.size(), 0.0f);
+  datum.old_logprobs.assign(datum.targets.size(), 0.0f);
+  std::vector<float> logprobs(datum.targets.size(), 0.0f);
+  for (std::size_t t = 0; t < trained.size(); ++t) {
+    const std::size_t row = one.first - 1 + t;
+    datum.weights[row] = 1;
+    datum.old_logprobs[row] = one.logprobs[t];
+    logprobs[row] = trained[t];
+  }
+  const std::string left =
+      differences_.empty() ? std::string() : leave_and_tell(stack_, {.datum = datum, .logprobs = logprobs, .step = step() + 1}, differences_);
   fail(ErrorCode::internal,
-       "step {}: a token has log-probability {} where it was sampled and {} in training, under the same weights; nothing was learned from this step. Please "
-       "report it",
-       step() + 1, sampled, trained);
+       "step {}: token {} of completion {} has log-probability {} where it was sampled (bits {:#010x}) and {} in training (bits {:#010x}), under the same "
+       "weights; nothing was learned from this step. Please report it{}",
+       step() + 1, token, one.place, one.logprobs[token], std::bit_cast<std::uint32_t>(one.logprobs[token]), trained[token],
+       std::bit_cast<std::uint32_t>(trained[token]), left);
 }
 
 // A cross-entropy over the teacher's tokens whose weights are the divergence's slopes: the forward is kept for it (train/kept_passes.h).
@@ -199,9 +220,12 @@ double DistillWork::learn_distributions(const std::vector<Written>& written, con
   for (std::size_t i = 0; i < lessons.size(); ++i) {
     const Lesson& lesson = lessons[i];
     const Written& one = written[lesson.written];
-    if (settings_.over == "vocabulary")
+    if (settings_.over == "vocabulary") {
+      std::vector<float> trained;
       for (std::size_t t = 0; t < one.logprobs.size(); ++t)
-        compare(logprobs[i][(one.first - 1 + t) * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(one.tokens[one.first + t])], one.logprobs[t]);
+        trained.push_back(logprobs[i][(one.first - 1 + t) * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(one.tokens[one.first + t])]);
+      compare(one, trained);
+    }
     const DistillationSettings divergence{.kind = divergence_by_name(settings_.divergence), .rest = has_rest(data[i], vocabulary)};
     const double sum = weigh_by_divergence(divergence, data[i], logprobs[i], said[i], lesson.share / static_cast<double>(tokens));
     loss += lesson.share * sum;
@@ -266,8 +290,7 @@ double DistillWork::learn_sampled(const std::vector<Written>& written, const std
   const PolicyResult result =
       stack_.trainer().forward_backward(data, PolicyLoss{.name = "importance_sampling", .averaging = "token_mean", .normaliser = static_cast<double>(tokens)});
   for (std::size_t w = 0; w < written.size(); ++w)
-    for (std::size_t t = 0; t < written[w].logprobs.size(); ++t)
-      if (data[w].weights[written[w].first - 1 + t] != 0) compare(result.logprobs[w][written[w].first - 1 + t], written[w].logprobs[t]);
+    compare(written[w], {result.logprobs[w].begin() + static_cast<std::ptrdiff_t>(written[w].first - 1), result.logprobs[w].end()});
   return loss / static_cast<double>(tokens);
 }
 

@@ -55,11 +55,13 @@ class DistillWork final : public RunWork {
   // Resumes from the newest checkpoint of a run, or begins with the weights of another's.
   void restore(const RunDirectory& run);
   void begin_from(const std::filesystem::path& checkpoint) { stack_.trainer().begin_from(checkpoint); }
+  // Where a token with two log-probabilities leaves its case (runs/difference_folder.h); nowhere before it is called.
+  void leave_differences_in(const std::filesystem::path& folder) { differences_ = folder; }
 
   std::int64_t step() const override { return stack_.trainer().step(); }
   bool finished() const override { return step() >= settings_.steps; }
   // Errors: those of sampling, of Teachers::ask and states, of FarTeacher::ask and of the trainer; io when no remote teacher gave any answer; internal, before
-  // anything is learned from it, for a token whose log-probability differs from the sampler's in a bit.
+  // anything is learned from it, for a token whose log-probability differs from the sampler's in a bit: step, completion, token and both numbers are named.
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;
   void finish_save() override;
@@ -71,6 +73,7 @@ class DistillWork final : public RunWork {
     std::size_t first = 0;             // token of the completion
     std::vector<float> logprobs;       // the sampler's, of the completion's tokens
     std::string domain;
+    std::size_t place = 0;  // among the step's
   };
   std::vector<Written> write(std::int64_t number);
   // A teacher's answers for the completions of its domains, each with its share of the completion's loss.
@@ -90,7 +93,9 @@ class DistillWork final : public RunWork {
   // The same over the whole vocabulary of any size, teacher after teacher, of which the lessons have no answers (jobs/distill_in_head.cpp).
   double learn_in_head(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
   double learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
-  void compare(float trained, float sampled);
+  // `trained`: the training forward's log-probabilities of the completion's tokens.
+  void compare(const Written& one, const std::vector<float>& trained);
+  [[noreturn]] void refuse_difference(const Written& one, const std::vector<float>& trained, std::size_t token);
 
   RlStack& stack_;
   RankTraffic traffic_;
@@ -103,6 +108,7 @@ class DistillWork final : public RunWork {
   std::vector<double> sums_, counts_;                   // of a step, by teacher
   std::vector<std::unique_ptr<const FarTeacher>> far_;  // by teacher; null: it is in this process
   std::int64_t unanswered_ = 0, unjudged_ = 0;          // of a step: completions of a teacher that failed; tokens that no teacher judged
+  std::filesystem::path differences_;
   StopToken stop_;
 };
 

@@ -240,12 +240,15 @@ TEST_F(MtpJobs, AModelIsTrainedJointlyWithItsLayer) {
   parts.config.run.resume = true;
   parts.config.run.stop = {};
   const SftSummary rest = run_sft_job(parts);
-  SftJob ranks = jointly("ranks", true);
-  ranks.config.runtime.ranks = "dp=2";
-  const SftSummary ranked = run_sft_job(ranks);
-  for (const SftSummary* other : {&rest, &ranked}) {
-    EXPECT_EQ(other->weights_sha256, together.weights_sha256);
-    EXPECT_EQ(other->draft_sha256, together.draft_sha256);
+  std::vector<SftSummary> others{rest};
+  for (const std::string layout : {"dp=2", "tp=2,ep=2,pp=2"}) {
+    SftJob ranks = jointly(layout.substr(0, 2), true);
+    ranks.config.runtime.ranks = layout;
+    others.push_back(run_sft_job(ranks));
+  }
+  for (const SftSummary& other : others) {
+    EXPECT_EQ(other.weights_sha256, together.weights_sha256);
+    EXPECT_EQ(other.draft_sha256, together.draft_sha256);
   }
 }
 
@@ -262,8 +265,7 @@ TEST_F(MtpJobs, WhatCannotBeTrainedJointlyIsRefused) {
     }
   };
   refused("mtp-joint is on with adapter-rank 4; allowed is 0", [](SftConfig& c) { c.trained.rank = 4; });
-  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "tp=2"; });
-  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "dp=2,shard=weights"; });
+  refused("rows=dealt; allowed is rows=shared", [](SftConfig& c) { c.runtime.ranks = "ep=2,rows=dealt"; });
   refused("mtp-joint is on with sparse-from 2; allowed is 0", [](SftConfig& c) { c.sparse_from = 2; });
 }
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/choice.h"
+#include "rl/conversation_environment.h"
 #include "rl/shared_prompts.h"
 #include "runs/run_settings.h"
 #include "runs/training_state.h"
@@ -18,9 +19,8 @@ double default_rl_learning_rate(const TrainedSettings& trained) {
 RlSummary run_rl(const RlJob& job) {
   check(job.rl);
   check_run_name(job.run.name);
-  if (job.export_dtype != "bf16" && job.export_dtype != "f32")
-    fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
-  const auto environment = make_environment(job.rl.environment);
+  check_choice("export_dtype", job.export_dtype, {"bf16", "f32"});
+  const auto environment = job.rl.chat ? make_conversation_environment(job.rl.environment, job.stack.runtime.model) : make_environment(job.rl.environment);
   RlStackSettings settings = job.stack;
   settings.profile_mix = job.allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
   settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(job.rl, *environment, tokenizer); };

@@ -97,19 +97,14 @@ RunStep RlWork::take_step() {
 
 std::string RlWork::leave_case(const DifferentToken& token) {
   if (options_.run.empty()) return "";
-  try {
-    const std::filesystem::path file = leave_difference(stack_,
-                                                        {.datum = token.datum,
-                                                         .logprobs = token.logprobs,
-                                                         .step = token.step + 1,
-                                                         .top_k = static_cast<std::int32_t>(settings_.top_k),
-                                                         .top_p = static_cast<float>(settings_.top_p),
-                                                         .min_p = static_cast<float>(settings_.min_p)},
-                                                        options_.run / "difference");
-    return fmt::format("; `lockstep parity --case {}` repeats it", file.string());
-  } catch (const std::exception& e) {  // the difference is to be told all the same
-    return fmt::format("; what repeats it could not be written: {}", e.what());
-  }
+  return leave_and_tell(stack_,
+                        {.datum = token.datum,
+                         .logprobs = token.logprobs,
+                         .step = token.step + 1,
+                         .top_k = static_cast<std::int32_t>(settings_.top_k),
+                         .top_p = static_cast<float>(settings_.top_p),
+                         .min_p = static_cast<float>(settings_.min_p)},
+                        options_.run / "difference");
 }
 
 // Rows: of all segments of the model, each once a segment.

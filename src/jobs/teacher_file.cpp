@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/file.h"
 
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 20, kMostTeachers = 256;
-const std::vector<std::string> kKeys = {"name", "folder", "adapter",  "domains", "weight",  "url",   "model",
-                                        "key",  "send",   "logprobs", "failed",  "at_once", "tries", "timeout_seconds"};
+const std::vector<std::string> kKeys = {"name", "folder",   "adapter", "checkpoint", "domains", "weight",         "url", "model", "key",
+                                        "send", "logprobs", "failed",  "at_once",    "tries",   "timeout_seconds"};
 const std::vector<std::string> kFarKeys = {"model", "key", "send", "logprobs", "failed", "at_once", "tries", "timeout_seconds"};
 
 [[noreturn]] void fault(const toml::node& at, const std::string& what) { fail(ErrorCode::invalid_argument, "line {}: {}", at.source().begin.line, what); }
@@ -35,6 +36,7 @@ TeacherSettings teacher_of(const toml::node& node, const std::filesystem::path& 
   teacher.name = text("name");
   teacher.folder = folder("folder");
   teacher.adapter = folder("adapter");
+  teacher.checkpoint = folder("checkpoint");
   if (const toml::node* weight = table->get("weight")) {
     const auto number = weight->value<double>();
     if (!number) fault(*weight, "'weight' is no number");
@@ -49,13 +51,12 @@ TeacherSettings teacher_of(const toml::node& node, const std::filesystem::path& 
   }
   for (const auto& [key, value] : *table)
     if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end())
-      fault(value,
-            fmt::format("unknown key '{}', allowed are {}{}", std::string(key.str()).substr(0, 60), fmt::join(kKeys, ", "), did_you_mean(key.str(), kKeys)));
+      fault(value, fmt::format("unknown key '{}', {}", std::string(key.str()).substr(0, 60), allowed_are(key.str(), kKeys)));
   const auto one_of = [&](const char* key, std::string& value, const std::vector<std::string>& allowed) {
     if (!table->get(key)) return;
     value = text(key);
     if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-      fault(*table->get(key), fmt::format("'{}' is '{}', allowed are {}{}", key, value, fmt::join(allowed, ", "), did_you_mean(value, allowed)));
+      fault(*table->get(key), fmt::format("'{}' is '{}', {}", key, value, allowed_are(value, allowed)));
   };
   const auto number = [&](const char* key, auto& value, auto low, auto high) {
     const toml::node* found = table->get(key);
@@ -82,7 +83,8 @@ TeacherSettings teacher_of(const toml::node& node, const std::filesystem::path& 
     for (const std::string& key : kFarKeys)
       if (const toml::node* found = table->get(key)) fault(*found, fmt::format("'{}' without 'url', allowed is it with one", key));
   if (teacher.is_far() && teacher.model.empty()) fault(node, "a teacher with a url has no model, allowed is the name that it is called by there");
-  if (!teacher.is_far() && teacher.folder.empty() && teacher.adapter.empty()) fault(node, "a teacher has no folder, no adapter and no url, allowed is one");
+  if (!teacher.is_far() && teacher.folder.empty() && teacher.adapter.empty() && teacher.checkpoint.empty())
+    fault(node, "a teacher has no folder, no adapter, no checkpoint and no url, allowed is one");
   return teacher;
 }
 }  // namespace

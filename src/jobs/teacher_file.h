@@ -1,4 +1,4 @@
-// Reads a TOML file of teachers, one table [[teacher]] each: name, folder, adapter, domains, weight (runs/distillation/teachers.h,
+// Reads a TOML file of teachers, one table [[teacher]] each: name, folder, adapter, checkpoint, domains, weight (runs/distillation/teachers.h,
 // docs/distillation.md). Folders are relative to the file's own. Pure function of the file.
 //   const std::vector<TeacherSettings> teachers = read_teacher_file("teachers.toml");
 #pragma once

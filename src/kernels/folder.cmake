@@ -47,8 +47,9 @@ foreach(kind vector scalar traced)
 endforeach()
 target_compile_options(kernels_vector PRIVATE ${speed} ${vector_checks} -fno-tree-vectorize -fno-tree-slp-vectorize -Wno-maybe-uninitialized -Wno-uninitialized)
 # Scalar and traced instances are what vector ones are held to, on small shapes. Unrolled over sixteen lanes they took as long to compile as all of
-# those: a traced head 29 seconds of a processor for 5, a scalar linear layer 24 for 7.
-target_compile_options(kernels_scalar PRIVATE -O1)
+# those: a traced head 29 seconds of a processor for 5, a scalar linear layer 24 for 7. Loops over the lanes of scalar ones the compiler may vectorise, which
+# changes no bit, since it may not reorder a sum: lane by lane each operation is more than a hundred instructions, and tests run these kernels a lot.
+target_compile_options(kernels_scalar PRIVATE -O1 -ftree-vectorize -fvect-cost-model=dynamic -mprefer-vector-width=128)
 target_compile_options(kernels_traced PRIVATE -Og ${traced_checks})
 
 # The CUDA forms (src/kernels/*/*.cu) for the host executor: the same source, compiled as C++ (kernels/cuda/thread.h).
@@ -65,6 +66,7 @@ endforeach()
 add_library(kernels_cuda_host OBJECT ${host_instances})
 target_link_libraries(kernels_cuda_host PRIVATE lockstep_numerics lockstep_tensor)
 target_compile_options(kernels_cuda_host PRIVATE -O1)
+lockstep_precompile(kernels_cuda_host kernels_cuda_host)
 target_sources(lockstep_kernels PRIVATE $<TARGET_OBJECTS:kernels_cuda_host>)
 # By nvcc, for GPUs: for each architecture by itself when named (ninja cuda_90a), and into the program where it has them.
 if(LOCKSTEP_NVCC_FOUND)
@@ -96,7 +98,5 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_prod
 
 # Linear layers in 8 bits for the tests in Python (tests/oracle/test_eight_bits.py).
 if(LOCKSTEP_TESTS)
-  add_executable(eight_bit_bridge ${CMAKE_SOURCE_DIR}/tests/tools/eight_bit_bridge.cpp)
-  target_link_libraries(eight_bit_bridge PRIVATE lockstep_kernels)
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS eight_bit_bridge)
+  lockstep_test_tool(eight_bit_bridge lockstep_kernels)
 endif()

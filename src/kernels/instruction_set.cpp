@@ -1,6 +1,6 @@
 #include "kernels/instruction_set.h"
 
-#include "base/error.h"
+#include "base/choice.h"
 
 namespace lockstep {
 
@@ -12,7 +12,7 @@ std::string_view instruction_set_name(InstructionSet isa) {
 InstructionSet instruction_set_by_name(std::string_view name) {
   for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
     if (instruction_set_name(isa) == name) return isa;
-  fail(ErrorCode::invalid_argument, "instruction set is '{}', allowed are scalar, avx2, avx512{}", name, did_you_mean(name, {"scalar", "avx2", "avx512"}));
+  fail_choice("instruction set", name, {"scalar", "avx2", "avx512"});
 }
 
 bool machine_has(InstructionSet isa) {

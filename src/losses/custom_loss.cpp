@@ -21,6 +21,23 @@ std::vector<double> as_doubles(const NamedTensor& tensor) {
   return values;
 }
 
+std::int64_t bytes_of(const GraphValue& value) {
+  auto bytes = static_cast<std::int64_t>(sizeof value + value.text.size());
+  for (const std::string& key : value.keys) bytes += static_cast<std::int64_t>(sizeof key + key.size());
+  for (const GraphValue& item : value.items) bytes += bytes_of(item);
+  return bytes;
+}
+
+std::int64_t bytes_of(const LossGraph& graph) {
+  std::int64_t bytes = 0;
+  for (const GraphNode& node : graph.nodes) {
+    bytes += static_cast<std::int64_t>(sizeof node + node.name.size() + node.target.size());
+    for (const GraphValue& argument : node.arguments) bytes += bytes_of(argument);
+    for (const auto& [key, argument] : node.named) bytes += static_cast<std::int64_t>(sizeof key + key.size()) + bytes_of(argument);
+  }
+  return bytes;
+}
+
 // References become what their nodes gave.
 GraphValue resolved(GraphTape& tape, const GraphValue& value, const std::vector<GraphValue>& results) {
   if (value.is(GraphValue::Kind::reference)) {
@@ -43,7 +60,7 @@ double one_number(const GraphValue& value, const std::string& what) {
 }  // namespace
 
 CustomLoss::CustomLoss(std::string name, const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph)
-    : name_(std::move(name)), graph_(read_loss_graph(inputs, graph)) {}
+    : name_(std::move(name)), graph_(read_loss_graph(inputs, graph)), bytes_(static_cast<std::int64_t>(name_.size()) + bytes_of(graph_)) {}
 
 std::vector<std::string> CustomLoss::metric_names() const {
   std::vector<std::string> names;

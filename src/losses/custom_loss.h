@@ -25,11 +25,13 @@ class CustomLoss {
   Result run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape, const std::map<std::string, NamedTensor>& inputs) const;
 
   const std::string& name() const { return name_; }
+  std::int64_t bytes() const { return bytes_; }  // roughly the memory that it takes
   std::vector<std::string> metric_names() const;
 
  private:
   std::string name_;
   LossGraph graph_;
+  std::int64_t bytes_;
 };
 
 }  // namespace lockstep

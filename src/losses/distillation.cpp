@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "numerics/elementary_double.h"
 
@@ -37,8 +38,7 @@ std::vector<std::string> divergence_names() {
 Divergence divergence_by_name(std::string_view name) {
   for (const auto& [known, kind] : kDivergences)
     if (known == name) return kind;
-  fail(ErrorCode::invalid_argument, "the divergence is '{}', allowed are {}{}", name, fmt::join(divergence_names(), ", "),
-       did_you_mean(name, divergence_names()));
+  fail_choice("the divergence", name, divergence_names());
 }
 
 double divergence(const DistillationSettings& settings, std::span<const float> student, std::span<const float> teacher, std::span<double> slopes) {

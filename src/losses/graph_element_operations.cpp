@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "losses/graph_math.h"
 #include "losses/graph_operations.h"
@@ -334,7 +335,7 @@ GraphValue reduced(GraphTape& tape, const GraphTensorPtr& losses, const std::str
   if (reduction == "none") return GraphValue::of(losses);
   GraphTensorPtr sum = graph_sum(tape, losses, {}, false);
   if (reduction == "sum") return GraphValue::of(sum);
-  if (reduction != "mean") fail(ErrorCode::invalid_argument, "reduction is '{}', allowed are none, sum, mean", reduction);
+  if (reduction != "mean") fail_choice("reduction", reduction, {"none", "sum", "mean"});
   return graph_arithmetic(tape, "div", GraphValue::of(sum), GraphValue::of(losses->size()));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "numerics/elementary_double.h"
 
@@ -73,8 +74,7 @@ std::vector<std::string> preference_names() {
 const PreferenceRow& preference_row(std::string_view name) {
   for (const PreferenceRow& row : preference_rows())
     if (row.name == name) return row;
-  const std::vector<std::string> names = preference_names();
-  fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  fail_choice("the loss", name, preference_names());
 }
 
 void check(const PreferenceSettings& s) {

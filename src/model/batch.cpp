@@ -26,7 +26,10 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     most_pages = std::max(most_pages, slice.pages.size());
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t position = slice.begin + i;
-      if (i == 0 || position % kGradientBlock == 0) ++segment;
+      if (i == 0 || position % kGradientBlock == 0) {
+        ++segment;
+        if (training) segment_begin_.push_back(static_cast<std::int64_t>(tokens.size()));
+      }
       tokens.push_back(slice.tokens[static_cast<std::size_t>(i)]);
       positions.push_back(static_cast<std::int32_t>(position));
       sequences.push_back(static_cast<std::int32_t>(s));
@@ -53,6 +56,26 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     if (any([](const SequenceSlice& s) { return s.begin == 0 && s.shared > 0; })) share_rows(backend, slices);
   }
   upload_experts(backend, slices);
+}
+
+Batch::Batch(const Batch& whole, std::int64_t begin, std::int64_t count) : count_(count), tape_count_(count), longest_(whole.longest_) {
+  const auto part = [&](const View& all) { return all ? all.row_range(begin, count) : View{}; };
+  rows_.token = part(whole.rows_.token), rows_.position = part(whole.rows_.position), rows_.sequence = part(whole.rows_.sequence);
+  rows_.segment = part(whole.rows_.segment);
+  tape_rows_ = rows_;
+  experts_ = part(whole.experts_);
+}
+
+std::vector<std::int64_t> Batch::tiles(std::int64_t most) const {
+  std::vector<std::int64_t> bounds{0};
+  std::int64_t end = 0;  // of the segments so far
+  for (std::size_t s = 0; s < segment_begin_.size(); ++s) {
+    const std::int64_t next = s + 1 < segment_begin_.size() ? segment_begin_[s + 1] : tape_count_;
+    if (next - bounds.back() > most && end > bounds.back()) bounds.push_back(end);
+    end = next;
+  }
+  bounds.push_back(tape_count_);
+  return bounds;
 }
 
 View Batch::upload(Backend& backend, const std::vector<std::int32_t>& values, std::int64_t cols) {

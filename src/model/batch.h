@@ -29,6 +29,8 @@ class Batch {
  public:
   // `training`: every slice starts at position 0 (whole sequences), continues one that does, or is a piece; gradient segments are made.
   Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::int64_t page_size, bool training);
+  // Rows [begin, begin + count) of a training batch whose forward's rows are the tape's, for what works on each row by itself: it has no sequences.
+  Batch(const Batch& whole, std::int64_t begin, std::int64_t count);
   const Rows& rows() const { return rows_; }
   std::int64_t count() const { return count_; }
   // The rows of the backward: those of all sequences, each with its own copy of rows shared in the forward. Without sharing, the forward's rows.
@@ -44,9 +46,11 @@ class Batch {
   const KeySums& key_sums() const { return key_sums_; }
   // i32 [count, ExpertShape::row()]: experts that are given to the rows. None: to no row.
   const View& experts() const { return experts_; }
-  std::int64_t longest() const { return longest_; }                                                         // longest sequence end (positions)
-  const std::vector<std::int32_t>& tokens() const { return tokens_; }                                       // of the rows, on the host
-  const std::vector<std::int64_t>& row_begin() const { return row_begin_; }                                 // first tape row of each slice, and the end
+  std::int64_t longest() const { return longest_; }                          // longest sequence end (positions)
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }        // of the rows, on the host
+  const std::vector<std::int64_t>& row_begin() const { return row_begin_; }  // first tape row of each slice, and the end
+  // Bounds of tiles of at most `most` rows, or of one segment of gradients that has more: whole segments, of a training batch.
+  std::vector<std::int64_t> tiles(std::int64_t most) const;
   const std::vector<std::int64_t>& forward_begin() const { return source_ ? forward_begin_ : row_begin_; }  // the same of the forward
 
  private:
@@ -60,7 +64,7 @@ class Batch {
   KeySums key_sums_;
   std::vector<Buffer> buffers_;
   std::int64_t count_ = 0, tape_count_ = 0, longest_ = 0;
-  std::vector<std::int64_t> row_begin_, forward_begin_;
+  std::vector<std::int64_t> row_begin_, forward_begin_, segment_begin_;
   std::vector<std::int32_t> tokens_;
 };
 

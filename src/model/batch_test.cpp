@@ -48,5 +48,26 @@ TEST(Batch, EachSequenceFindsItsPages) {
   EXPECT_EQ(batch.rows().longest, 13 * kPagePositions);
 }
 
+// Sequences of 3, 1,100 and 40 rows: segments of 3, 512, 512, 76 and 40.
+TEST(Batch, TilesAreWholeSegments) {
+  Backend backend({.threads = 1});
+  std::vector<SequenceSlice> slices(3);
+  std::int32_t page = 0;
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    slices[s].tokens.assign(std::vector<std::size_t>{3, 1100, 40}[s], 5);
+    for (std::size_t p = 0; p < slices[s].tokens.size(); p += kPagePositions) slices[s].pages.push_back(page++);
+  }
+  const Batch batch(backend, slices, kPagePositions, true);
+  using Bounds = std::vector<std::int64_t>;
+  EXPECT_EQ(batch.tiles(1), (Bounds{0, 3, 515, 1027, 1103, 1143}));
+  EXPECT_EQ(batch.tiles(515), (Bounds{0, 515, 1027, 1143}));
+  EXPECT_EQ(batch.tiles(1027), (Bounds{0, 1027, 1143}));
+  EXPECT_EQ(batch.tiles(5000), (Bounds{0, 1143}));
+  const Batch part(batch, 515, 512);
+  EXPECT_EQ(part.count(), 512);
+  EXPECT_EQ(backend.stream().read_ints(part.rows().position).get().front(), 512);
+  EXPECT_EQ(backend.stream().read_ints(part.tape_rows().segment).get(), std::vector<std::int32_t>(512, 2));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "model/config_key_log.h"
 
@@ -87,7 +88,7 @@ std::vector<std::string> ConfigReader::layer_texts(const std::string& key, std::
     fail(ErrorCode::invalid_argument, "config.json: '{}' has {} entries, 'num_hidden_layers' is {}", key, list.size(), layers);
   for (const std::string& item : list)
     if (std::find(allowed.begin(), allowed.end(), item) == allowed.end())
-      fail(ErrorCode::invalid_argument, "config.json: '{}' contains '{}', allowed are {}{}", key, item, fmt::join(allowed, ", "), did_you_mean(item, allowed));
+      fail(ErrorCode::invalid_argument, "config.json: '{}' contains '{}', {}", key, item, allowed_are(item, allowed));
   return list;
 }
 

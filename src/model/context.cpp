@@ -9,12 +9,13 @@ Context::Context(Backend& backend, const Manifest& manifest, const Profile& prof
       profile_(profile),
       weights_(weights),
       cache_(cache),
-      batch_(batch),
+      batch_(&batch),
       ropes_(ropes),
       options_(options),
       tape_(tape),
       sharding_(sharding),
       flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)),
+      flag_rows_(flags_.view()),
       counters_(backend, options) {
   if (options_.observer) options_.observer->begin_forward(backend, batch);
 }

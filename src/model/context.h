@@ -22,6 +22,12 @@ namespace lockstep {
 
 class Sharding;
 
+// Some rows of a forward's, of which operations are run that work on each row by itself.
+struct RowPart {
+  const Batch& rows;
+  std::int64_t begin;  // the first of them
+};
+
 class Context {
  public:
   Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache, const Batch& batch,
@@ -29,7 +35,7 @@ class Context {
 
   Backend& backend() { return backend_; }
   const Profile& profile() const { return profile_; }
-  const Batch& batch() const { return batch_; }
+  const Batch& batch() const { return *batch_; }
   const ForwardOptions& options() const { return options_; }
   const Sharding* sharding() const { return sharding_; }  // null: no ranks share the model
   const RopeAngles& rope(RopeUse use) const { return ropes_[static_cast<std::size_t>(use)]; }
@@ -46,7 +52,7 @@ class Context {
     if (options_.segment_weights) weight(id);
     return packed_weight(manifest_, weights_, id, profile_);
   }
-  const View& flags() const { return flags_.view(); }  // i32 [T, 1]: what went wrong in a row (kernels/*/*.h)
+  const View& flags() const { return flag_rows_; }  // i32 [T, 1]: what went wrong in a row (kernels/*/*.h)
 
   template <class Arguments>
   void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
@@ -55,9 +61,9 @@ class Context {
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category = MemoryCategory::activations) {
     return backend_.device().allocate(dtype, rows, cols, category);
   }
-  Buffer allocate_tape(std::int64_t cols) { return allocate(DType::f32, batch_.tape_count(), cols); }
+  Buffer allocate_tape(std::int64_t cols) { return allocate(DType::f32, batch_->tape_count(), cols); }
   // An activation with the batch's rows, f32 [T, cols], not yet written.
-  Tensor output(std::int64_t cols) { return of_rows(batch_, allocate(DType::f32, batch_.count(), cols)); }
+  Tensor output(std::int64_t cols) { return of_rows(*batch_, allocate(DType::f32, batch_->count(), cols)); }
   // f32 with the rows of x, whatever they are.
   Tensor output_like(const Tensor& x, std::int64_t cols);
   void observe(std::string_view name, const View& output, ParameterId parameter = -1, int layer = -1, const View& slot_of = {}) const;
@@ -80,14 +86,19 @@ class Context {
   void record_loss(Inputs inputs, F&& adjoint) {
     if (tape_) record_adjoint(*this, -1, inputs, std::forward<F>(adjoint));
   }
-  // Runs body() with another tape (null: none) and other options, then goes back to those of before: how a segment is computed again.
+  // Runs body() with another tape (null: none) and other options, then goes back to those of before: how a segment is computed again. `part`: of these
+  // rows alone (model/operations/row_tiles.h); null: of all.
   template <class F>
-  auto with(Tape* tape, ForwardOptions options, const F& body) {
+  auto with(Tape* tape, ForwardOptions options, const F& body, const RowPart* part = nullptr) {
     Tape* const outer = std::exchange(tape_, tape);
     const ForwardOptions before = std::exchange(options_, std::move(options));
+    const Batch* const all = std::exchange(batch_, part ? &part->rows : batch_);
+    const View flags = std::exchange(flag_rows_, part ? flag_rows_.row_range(part->begin, part->rows.count()) : flag_rows_);
     auto result = body();
     tape_ = outer;
     options_ = before;
+    batch_ = all;
+    flag_rows_ = flags;
     return result;
   }
 
@@ -103,12 +114,13 @@ class Context {
   const Profile& profile_;
   const WeightSet& weights_;
   KvCache& cache_;
-  const Batch& batch_;
+  const Batch* batch_;
   RopeTables ropes_;
   ForwardOptions options_;
   Tape* tape_;
   const Sharding* sharding_;
   Buffer flags_;
+  View flag_rows_;  // of flags_
   std::vector<Buffer> losses_;
   WorkCounters counters_;
   std::int64_t next_row_value_ = 0;

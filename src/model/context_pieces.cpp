@@ -27,11 +27,12 @@ std::array<PositionRange, 2> pieces_of_rank(std::int64_t length, int ranks, int 
 
 ContextPieces::ContextPieces(Communicator& group, Backend& backend, std::int64_t length, const std::vector<std::int32_t>& pages, std::int64_t page_size)
     : group_(group), pieces_(pieces_of(length, group.size())) {
-  rank_begin_.push_back(0);
-  for (int rank = 0; rank < group.size(); ++rank) {
-    for (const int number : {rank, last() - rank})
-      for (std::int64_t p = piece(number).begin; p < piece(number).end; ++p) positions_.push_back(static_cast<std::int32_t>(p));
-    rank_begin_.push_back(static_cast<std::int64_t>(positions_.size()));
+  for (const int slot : {0, 1}) {
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const PositionRange& theirs = piece(number_of(slot, rank));
+      for (std::int64_t p = theirs.begin; p < theirs.end; ++p) positions_.push_back(static_cast<std::int32_t>(p));
+    }
+    slot_begin_[static_cast<std::size_t>(slot) + 1] = std::ssize(positions_);
   }
   const auto upload = [&](const std::vector<std::int32_t>& values, std::int64_t rows) {
     return backend.device().upload(values, rows, static_cast<std::int64_t>(values.size()) / rows, MemoryCategory::activations);
@@ -49,10 +50,28 @@ ContextPieces::ContextPieces(Communicator& group, Backend& backend, std::int64_t
   first_ = upload({static_cast<std::int32_t>(piece(own(0)).begin), static_cast<std::int32_t>(piece(own(1)).begin)}, 2);
 }
 
-void ContextPieces::gather(Stream& stream, const View& mine, const View& all) const {
-  std::vector<View> to(static_cast<std::size_t>(group_.size()), mine), from;
-  for (std::size_t r = 0; r < to.size(); ++r) from.push_back(all.row_range(rank_begin_[r], rank_begin_[r + 1] - rank_begin_[r]));
+void ContextPieces::gather(Stream& stream, int slot, const View& mine, const View& all) const {
+  const std::vector<View> to(static_cast<std::size_t>(group_.size()), mine.row_range(first_row(slot), piece(own(slot)).size()));
+  std::vector<View> from;
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const std::int64_t size = piece(number_of(slot, rank)).size();
+    from.push_back(all.row_range(begin, size));
+    begin += size;
+  }
   group_.exchange(stream, to, from);
+}
+
+Rows ContextPieces::rows_of(int slot) const {
+  const std::int64_t begin = slot_begin(slot), count = slot_begin(slot + 1) - begin;
+  Rows rows = all_rows_;
+  rows.position = rows.position.row_range(begin, count);
+  rows.sequence = rows.sequence.row_range(begin, count);
+  return rows;
+}
+
+void ContextPieces::gather(Stream& stream, const View& mine, const View& all) const {
+  for (const int slot : {0, 1}) gather(stream, slot, mine, all.row_range(slot_begin(slot), slot_begin(slot + 1) - slot_begin(slot)));
 }
 
 KvCache one_layer_cache(Backend& backend, const std::vector<CacheShape>& shapes, const Profile& profile, std::int64_t pages, std::int64_t page_size) {

@@ -36,15 +36,16 @@ class ContextPieces {
   const PositionRange& piece(int number) const { return pieces_[static_cast<std::size_t>(number)]; }
   int owner(int number) const { return std::min(number, last() - number); }
   // This rank's pieces, slots 0 and 1: their numbers, and the row of the batch at which the second begins.
-  int own(int slot) const { return slot == 0 ? group_.rank() : last() - group_.rank(); }
+  int own(int slot) const { return number_of(slot, group_.rank()); }
   std::int64_t first_row(int slot) const { return slot == 0 ? 0 : piece(own(0)).size(); }
   std::int64_t rows() const { return piece(own(0)).size() + piece(own(1)).size(); }
   std::int64_t length() const { return pieces_.back().end; }
 
-  // `all` [length, columns], in the order of ranks, from each rank's rows; and the rows that it stands for.
+  // `all` [rows of the slot, columns]: the pieces of one slot, in the order of ranks, from each rank's rows of both; and the rows that it stands for.
+  void gather(Stream& stream, int slot, const View& mine, const View& all) const;
+  Rows rows_of(int slot) const;
+  // The same of both slots, one behind the other: `all` [length, columns]. And the position of each row.
   void gather(Stream& stream, const View& mine, const View& all) const;
-  const Rows& all_rows() const { return all_rows_; }
-  // The position of each of those rows.
   const std::vector<std::int32_t>& positions() const { return positions_; }
 
   // For the kernels of a backward over one piece: Rows::first of a slot, and Rows::key_begin where the gradients begin with the first key of a range.
@@ -52,10 +53,13 @@ class ContextPieces {
   View key_begin(int range) const { return key_begin_.view().row_range(range, 1); }
 
  private:
+  int number_of(int slot, int rank) const { return slot == 0 ? rank : last() - rank; }
+  std::int64_t slot_begin(int slot) const { return slot_begin_[static_cast<std::size_t>(slot)]; }
+
   Communicator& group_;
   std::vector<PositionRange> pieces_;
   std::vector<std::int32_t> positions_;
-  std::vector<std::int64_t> rank_begin_;
+  std::array<std::int64_t, 3> slot_begin_{};  // of positions_, and the end
   Buffer position_, sequence_, page_table_, first_, key_begin_;
   Rows all_rows_;
 };

@@ -28,10 +28,13 @@ struct StageInput {
 };
 
 struct ForwardOptions {
-  bool dense_attention = false;                       // attend to all visible keys, whatever the indexer would select (indexer warm-up)
-  bool index_loss = false;                            // train the indexer by its KL loss
-  float index_loss_weight = 0;                        // of one row's KL in the gradient
-  bool checkpoint = false;                            // activation checkpointing: free and recompute layers
+  bool dense_attention = false;  // attend to all visible keys, whatever the indexer would select (indexer warm-up)
+  bool index_loss = false;       // train the indexer by its KL loss
+  float index_loss_weight = 0;   // of one row's KL in the gradient
+  bool checkpoint = false;       // activation checkpointing: free and recompute layers
+  // About so many rows at a time in feed-forward layers (model/operations/row_tiles.h); 0: all. Not where a tape keeps their activations.
+  std::int64_t row_tile = 0;
+  bool outputs_read = true;                           // false: of layers that are computed again, of which gradients alone are wanted
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
   OperationObserver* observer = nullptr;              // sees every operation's output
   ExpertRecord expert_record;

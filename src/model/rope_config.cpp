@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "numerics/elementary_double.h"
 
@@ -64,13 +65,11 @@ RopeSpec read_rope(const ConfigReader& config, std::int64_t size, bool half, std
     const ConfigReader r(inner);
     for (const auto& [name, value] : inner.items())
       if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end())
-        fail(ErrorCode::unsupported, "config.json: '{}' is not known here, allowed are {}{}", name.substr(0, 60), fmt::join(kKnown, ", "),
-             did_you_mean(name, kKnown));
+        fail(ErrorCode::unsupported, "config.json: '{}' is not known here, {}", name.substr(0, 60), allowed_are(name, kKnown));
     r.only("mrope_interleaved", {false});
     rope.theta = r.has("rope_theta") ? r.number("rope_theta", 1, 1e12) : config.number("rope_theta", 1, 1e12, theta);
     const std::string type = r.text("rope_type", r.text("type", "default"));
-    if (std::find(allowed.begin(), allowed.end(), type) == allowed.end())
-      fail(ErrorCode::unsupported, "config.json: 'rope_type' is '{}', allowed are {}{}", type, fmt::join(allowed, ", "), did_you_mean(type, allowed));
+    check_choice("config.json: 'rope_type'", type, allowed, ErrorCode::unsupported);
     double turned = part.value_or(1.0);
     for (const ConfigReader* place : {&config, &r}) {  // the inner one rules
       const double factor = place->number("partial_rotary_factor", 0, 1, turned);

@@ -22,7 +22,7 @@ GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persis
       row_bins_(gradients_.size()) {}
 
 View GradientSet::bins(ParameterId id) {
-  if (!persistent_bins_) return {};
+  if (finish_at_once()) return {};
   Buffer& bins = bins_[static_cast<std::size_t>(id)];
   if (!bins) {
     const Parameter& p = manifest_.parameter(id);
@@ -79,11 +79,22 @@ void GradientSet::finish() {
     if (rows_alone_ && bins_[i]) fail(ErrorCode::internal, "gradients of '{}' were deposited after its segment was done", p.name);
     const Buffer& bins = rows_alone_ ? row_bins_[i] : bins_[i];
     if (!bins) continue;
-    const auto id = static_cast<ParameterId>(i);
     const bool cut = shares_ && p.trained && !rows_alone_;
-    if (gradient(id).size() == 0) continue;
-    backend_.launch(&KernelTable::finish_bins,
-                    FinishBins{gradient(id), cut ? (*shares_)[i].rows(bins.view()) : bins.view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
+    finish(i, cut ? (*shares_)[i].rows(bins.view()) : bins.view());
+  }
+}
+
+void GradientSet::finish(std::size_t i, const View& bins) {
+  const Parameter& p = manifest_.parameters()[i];
+  const View& to = gradient(static_cast<ParameterId>(i));
+  if (to.size() > 0) backend_.launch(&KernelTable::finish_bins, FinishBins{to, bins, p.layout == ParameterLayout::packed ? 0 : p.inputs});
+}
+
+void GradientSet::end_parts() {
+  if (!std::exchange(in_parts_, false)) return;
+  for (std::size_t i = 0; i < bins_.size(); ++i) {
+    if (bins_[i]) finish(i, bins_[i].view());
+    bins_[i] = Buffer();
   }
 }
 

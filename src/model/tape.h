@@ -57,6 +57,7 @@ struct Tensor {
 // deposit, and finish() turns the bins into gradients.
 // A gradient is allocated when it is first written, its bins when a backward first deposits there: by then the
 // activations of later layers are freed, and a forward without a backward allocates none.
+// Where one backward works in parts of its rows (model/operations/row_tiles.h), it deposits too, between begin_parts() and end_parts().
 // With shares, the gradient of a trained parameter is this rank's rows only (the caller has joined all ranks' bins there). With `rows_alone` as well, so
 // are the bins between two backwards: the caller joins a parameter's when a backward is done with it, and puts its rows away.
 class GradientSet {
@@ -67,7 +68,10 @@ class GradientSet {
   // With `rows_alone`: adds this rank's rows of the bins, which hold the sum of all ranks there, to those of earlier backwards, and frees the whole.
   void put_rows_away(ParameterId id);
   View kept_bins(ParameterId id);  // what there is between two backwards: the whole, or this rank's rows
-  bool finish_at_once() const { return !persistent_bins_; }
+  bool finish_at_once() const { return !persistent_bins_ && !in_parts_; }
+  // Until end_parts() gradients have bins, which then become the gradients that one backward alone would write. Nothing where bins are there anyway.
+  void begin_parts() { in_parts_ = !persistent_bins_; }
+  void end_parts();
   // Whether they have memory: something was deposited, or written, since the beginning.
   bool holds_bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)] || row_bins_[static_cast<std::size_t>(id)]; }
   bool holds_gradient(ParameterId id) const { return static_cast<bool>(gradients_[static_cast<std::size_t>(id)]); }
@@ -77,10 +81,12 @@ class GradientSet {
   const Manifest& manifest() const { return manifest_; }
 
  private:
+  void finish(std::size_t i, const View& bins);
   Backend& backend_;
   const Manifest& manifest_;
   const std::vector<ParameterShare>* shares_;
   const bool persistent_bins_, rows_alone_;
+  bool in_parts_ = false;
   std::vector<Buffer> gradients_, bins_, row_bins_;  // row_bins_: of this rank's rows, with rows_alone
 };
 

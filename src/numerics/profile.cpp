@@ -1,6 +1,6 @@
 #include "numerics/profile.h"
 
-#include "base/error.h"
+#include "base/choice.h"
 #include "base/hash.h"
 #include "numerics/low_bit.h"
 
@@ -56,7 +56,7 @@ const Profile& profile_by_name(std::string_view name) {
     if (p.name == name) return p;
     names.push_back(p.name);
   }
-  fail(ErrorCode::invalid_argument, "profile is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  fail_choice("profile", name, names);
 }
 
 bool Profile::trains_all_weights() const { return weight_bits == 0 || (weight_bits & kLowBitTrained) != 0; }

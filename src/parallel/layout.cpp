@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "parallel/planned_layout.h"
 
@@ -50,8 +51,7 @@ RankLayout read_layout(std::string_view text, int most) {
     const std::string key(item.substr(0, equals));
     int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : key == "pp" ? &layout.pp : key == "cp" ? &layout.cp : nullptr;
     if (!field && key != "shard" && key != "rows")
-      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp, cp, shard, rows{}", text, key,
-           did_you_mean(key, {"tp", "dp", "ep", "pp", "cp", "shard", "rows"}));
+      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', {}", text, key, allowed_are(key, {"tp", "dp", "ep", "pp", "cp", "shard", "rows"}));
     for (const std::string& other : seen)
       if (other == key) fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is there twice", text, key);
     seen.push_back(key);

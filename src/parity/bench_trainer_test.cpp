@@ -102,11 +102,11 @@ TEST(BenchTrainer, SeveralProcessesHaveTheBitsOfOneRank) {
   EXPECT_NE(hashes_over(2, {2, 1, 1}, true), want);
 }
 
-// A whole run, of a context in which pages, chunks and the selection have edges. `others_follow`: with another model.
+// A whole run, of a context in which pages, chunks and the selection have edges. `others_follow`: with another model, which any context shows.
 ParityReport parity_over(int processes, const char* ranks, bool others_follow) {
   ParityReport report;
   as_processes(processes, [&](ProcessMail& mail) {
-    const ParityModel model = bench_model(mail.process() != 0 && others_follow, 72);
+    const ParityModel model = bench_model(mail.process() != 0 && others_follow, others_follow ? 40 : 72);
     if (mail.process() == 0) report = run_parity(model, {.cases = 0, .seed = 3, .ranks = ranks, .lead = &mail, .step_share = 3});
     else follow(model, mail);
   });

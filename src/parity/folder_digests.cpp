@@ -1,28 +1,22 @@
 #include "parity/folder_digests.h"
 
 #include <algorithm>
-#include <fstream>
+#include <iterator>
 
-#include "base/error.h"
+#include "base/file_pieces.h"
 #include "base/hash.h"
 
 namespace lockstep {
 
 namespace {
-constexpr std::size_t kPiece = std::size_t{8} << 20;
 constexpr const char* kEndings[] = {".json", ".safetensors", ".gguf", ".jinja", ".model", ".txt"};
 
 FileDigest digest_of_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::io, "'{}' cannot be read", path.string());
   FileDigest file{.name = path.filename().string()};
-  std::vector<char> piece(kPiece);
-  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())), in.gcount() > 0) {
-    const auto bytes = static_cast<std::size_t>(in.gcount());
-    file.digest = xxh3(piece.data(), bytes, file.digest);
-    file.bytes += static_cast<std::int64_t>(bytes);
-  }
-  if (in.bad()) fail(ErrorCode::io, "'{}' cannot be read behind byte {}", path.string(), file.bytes);
+  for_file_pieces(path, [&file](std::string_view piece) {
+    file.digest = xxh3(piece.data(), piece.size(), file.digest);
+    file.bytes += static_cast<std::int64_t>(piece.size());
+  });
   return file;
 }
 }  // namespace

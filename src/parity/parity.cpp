@@ -10,6 +10,7 @@
 #include "parallel/follow_calls.h"
 #include "parallel/process_ranks.h"
 #include "parity/parity_run.h"
+#include "parity/parity_step_ways.h"
 
 namespace lockstep {
 
@@ -72,7 +73,8 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (machine_has(isa))
       add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer() && scene.trains());
-  for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps"}) add(name, scene.trains());
+  for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps", "pairs_steps"}) add(name, scene.trains());
+  add("divergence_steps", compares_teachers(scene));
   for (const char* name : {"adapter_steps", "adapter_servings"}) add(name, scene.adapts());
   if (rank_layout(scene.options.ranks).cp > 1) {  // of a context that is too short for them nothing is in pieces
     add("pieces_steps", scene.trains() && scene.cut_length() > 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "parity/parity_case_bench.h"
 
@@ -13,7 +14,7 @@ ParityPlace place_of_run(const DifferenceCase& one) {
   for (const BackendKind kind : {BackendKind::cpu, BackendKind::deferred, BackendKind::emulated, BackendKind::cuda})
     if (backend_kind_name(kind) == one.backend)
       return {.backend = kind, .isa = instruction_set_by_name(one.isa), .threads = static_cast<int>(one.threads), .ranks = rank_layout(one.ranks)};
-  fail(ErrorCode::invalid_argument, "the case's backend is '{}', allowed are cpu, deferred, emulated, cuda", one.backend.substr(0, 60));
+  fail_choice("the case's backend", one.backend.substr(0, 60), {"cpu", "deferred", "emulated", "cuda"});
 }
 
 // After it the reference, and what parity visits without ranks.

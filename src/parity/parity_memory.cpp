@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "parity/parity_run.h"
+#include "parity/parity_step_ways.h"
 #include "parity/step_trainer.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 
@@ -77,6 +79,12 @@ std::int64_t parity_memory(const ParityScene& scene) {
     for (const RankLayout& ranks : layouts) most = std::max(most, step_bytes(counting, ranks, false, scene.longest_step));
     most = std::max(most, step_bytes(counting, {}, true, scene.longest_step));
     for (const RankLayout& ranks : in_pieces) most = std::max(most, step_bytes(counting, ranks, false, scene.cut_length()));
+    if (compares_teachers(scene)) {  // which is made first, and then stands beside the steps
+      const LoadedBytes teacher = loaded_bytes(*scene.model.model, scene.profile);
+      const std::int64_t usual = std::min<std::int64_t>(81, scene.longest_step);
+      most = std::max({most, teacher.masters + teacher.weights, step_bytes(counting, {}, true, usual) + teacher.weights});
+      for (const char* ranks : {"dp=2", "tp=2", "ep=2"}) most = std::max(most, step_bytes(counting, rank_layout(ranks), false, usual) + teacher.weights);
+    }
   } else if (scene.adapts()) {
     const std::int64_t usual = std::min<std::int64_t>(81, scene.longest_step);
     for (const bool two_calls : {false, true}) most = std::max(most, adapter_step_bytes(counting, {}, two_calls, usual));

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/choice.h"
 #include "model/context_pieces.h"
 #include "numerics/form.h"
 #include "numerics/low_bit.h"
@@ -21,7 +21,7 @@ ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_se
 std::optional<BackendKind> parity_device(const ParityOptions& options) {
   for (const BackendKind kind : {BackendKind::emulated, BackendKind::cuda})
     if (options.device == backend_kind_name(kind)) return kind;
-  if (options.device != "cpu") fail(ErrorCode::invalid_argument, "device is '{}', allowed are cpu, emulated, cuda", options.device);
+  if (options.device != "cpu") fail_choice("device", options.device, {"cpu", "emulated", "cuda"});
   return std::nullopt;
 }
 

@@ -4,12 +4,14 @@
 #include <bit>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "parity/live_work.h"
 #include "parity/parity_step_ways.h"
 #include "parity/step_trainer.h"
+#include "parity/taught_steps.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
@@ -52,6 +54,7 @@ std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, st
     if (i == 2 && round == 0 && mode == StepMode::cross_entropy) n = scene.longest_step - 1;  // several blocks of gradient chains
     data.push_back(TrainSequence::next_token(scene.random_tokens(draws, n + 1)));
   }
+  if (mode == StepMode::pairs) make_pairs(data);
   for (TrainSequence& d : data) {
     const std::size_t prompt = draws.below(static_cast<std::uint32_t>(d.tokens.size()));
     for (std::size_t i = 0; i < d.tokens.size(); ++i) {
@@ -146,12 +149,18 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepWa
     std::vector<std::size_t> order(data.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
+    const std::size_t together = mode == StepMode::pairs ? 2 : 1;  // sequences that stay side by side
     if (way.shuffle)
-      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
+      for (std::size_t i = order.size() / together; i > 1; --i) {
+        const std::size_t other = draws.below(static_cast<std::uint32_t>(i));
+        for (std::size_t k = 0; k < together; ++k) std::swap(order[(i - 1) * together + k], order[other * together + k]);
+      }
     std::vector<std::vector<float>> logprobs(data.size());
     LossOptions loss;
     if (mode == StepMode::value) loss = value_loss({{"averaging", std::string("token_mean")}, {"value_clip", 0.5}});
     else loss.kind = mode == StepMode::policy || mode == StepMode::adapter ? LossKind::policy : LossKind::cross_entropy;
+    if (mode == StepMode::divergence) loss.kind = LossKind::divergence, loss.parameters.divergence = Divergence::jensen_shannon;
+    if (mode == StepMode::pairs) loss.normaliser = 1;  // their weights may sum to anything
     if (way.fixed_normaliser) loss.normaliser = 64;
     const std::size_t cut = way.two_calls ? 2 : data.size();
     std::optional<LiveWork::Within> within;
@@ -160,6 +169,7 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepWa
       if (begin == end) continue;
       std::vector<TrainSequence> part;
       for (std::size_t i = begin; i < end; ++i) part.push_back(data[order[i]]);
+      if (mode == StepMode::pairs) weigh_pairs(part, trainer->score(part));
       const ForwardBackwardResult r = trainer->forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
       for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
     }
@@ -252,7 +262,10 @@ void fuzz_steps(ParityScene& scene) {
       const ParityModel& model = mode == StepMode::value ? *with_values : scene.model;
       const Manifest& manifest = of_adapter(mode) ? adapted->manifest() : model.model->manifest();
       std::vector<TrainSequence> data = step_data(scene, mode, round);
-      if (mode == StepMode::policy || mode == StepMode::adapter) add_old_logprobs(scene, data);
+      if (mode == StepMode::policy || mode == StepMode::adapter || mode == StepMode::pairs) add_old_logprobs(scene, data);
+      if (mode == StepMode::pairs)
+        for (TrainSequence& d : data) d.reference_logprobs = std::exchange(d.old_logprobs, {});
+      if (mode == StepMode::divergence) teach(scene.model, scene.profile, data);
       const StepOutcome want = run_steps(scene, model, alone, data, mode, scene.profile);
       for (const StepWay& way : step_ways(scene, mode)) scene.visit(way.place).promises_steps = true;
       std::optional<StepOutcome> want_fixed;

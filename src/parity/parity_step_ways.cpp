@@ -6,7 +6,7 @@
 namespace lockstep {
 
 namespace {
-constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value", "adapter", "pieces", "adapter_pieces"};
+constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value", "adapter", "pieces", "adapter_pieces", "pairs", "divergence"};
 
 ParityPlace on_cpu(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::cpu, isa, threads, page}; }
 ParityPlace deferred_on(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::deferred, isa, threads, page}; }
@@ -77,6 +77,28 @@ std::vector<StepWay> adapter_ways(const ParityScene& scene) {
   return ways;
 }
 
+// Of pairs, and with a teacher: fewer, since the forward and its gradient are those of whole_ways(). A teacher's head is in memory of the CPU, and ranks that
+// share the vocabulary have sixteens of it.
+std::vector<StepWay> taught_ways(const ParityScene& scene, StepMode mode) {
+  const InstructionSet widest = widest_instruction_set();
+  std::vector<StepWay> ways = {
+      {on_cpu(widest, 2, 4), 1},
+      {on_cpu(InstructionSet::scalar, 2, 16), 2, true},
+      {on_cpu(widest, 3, 16), 2, true, true},
+      {on_cpu(widest, 2, 16), 2, true, false, true, true},
+  };
+  if (widest == InstructionSet::avx512) ways.push_back({on_cpu(InstructionSet::avx2, 2, 4), 1, true});
+  if (mode == StepMode::pairs) ways.push_back({deferred_on(widest, 2, 16), 0, true});
+  std::vector<RankLayout> layouts = {rank_layout("dp=2")};
+  if (mode == StepMode::pairs || scene.model.model->facts().vocabulary % 32 == 0)
+    for (const char* text : {"tp=2", "ep=2"}) layouts.push_back(rank_layout(text));
+  for (const RankLayout& ranks : layouts) {
+    StepWay& way = ways.emplace_back(StepWay{on_cpu(widest, 1, 16), static_cast<std::int64_t>(ways.size() % 3), true});
+    way.place.ranks = ranks;
+  }
+  return ways;
+}
+
 // Of sequences in pieces, which are long: the requested layout alone.
 std::vector<StepWay> ways_in_pieces(const ParityScene& scene, StepMode mode) {
   const InstructionSet widest = widest_instruction_set();
@@ -105,12 +127,15 @@ std::vector<StepMode> step_modes(const ParityScene& scene) {
   }
   if (scene.adapts()) modes.push_back(StepMode::adapter);
   if (scene.adapts() && scene.cut_length() > 0) modes.push_back(StepMode::adapter_pieces);
+  if (scene.trains()) modes.push_back(StepMode::pairs);  // behind the others, whose ways are dealt by their places here
+  if (compares_teachers(scene)) modes.push_back(StepMode::divergence);
   return modes;
 }
 
 std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode) {
   if (in_pieces(mode)) return ways_in_pieces(scene, mode);
   if (mode == StepMode::adapter) return adapter_ways(scene);
+  if (mode == StepMode::pairs || mode == StepMode::divergence) return taught_ways(scene, mode);
   const std::vector<StepMode> modes = step_modes(scene);
   const auto first = static_cast<std::uint64_t>(std::find(modes.begin(), modes.end(), mode) - modes.begin()) + scene.options.seed;
   const auto share = static_cast<std::uint64_t>(scene.options.step_share);

@@ -13,8 +13,8 @@
 namespace lockstep {
 
 // adapter: of an adapter, experts' parts too, over weights that stay as they are; the others are of all weights. pieces, and adapter_pieces of an adapter:
-// one sequence is cut into pieces over the cp ranks of the requested layout.
-enum class StepMode { cross_entropy, policy, indexer, value, adapter, pieces, adapter_pieces };
+// one sequence is cut into pieces over the cp ranks of the requested layout. pairs and divergence: parity/taught_steps.h.
+enum class StepMode { cross_entropy, policy, indexer, value, adapter, pieces, adapter_pieces, pairs, divergence };
 inline bool of_adapter(StepMode mode) { return mode == StepMode::adapter || mode == StepMode::adapter_pieces; }
 inline bool in_pieces(StepMode mode) { return mode == StepMode::pieces || mode == StepMode::adapter_pieces; }
 std::string_view step_mode_name(StepMode mode);
@@ -32,6 +32,8 @@ struct StepWay {
 
 // The ways in which this model can be trained under the scene's profile.
 std::vector<StepMode> step_modes(const ParityScene& scene);
+// Whether a teacher's head stands beside the model's: of weights in few bits it is not compared.
+inline bool compares_teachers(const ParityScene& scene) { return scene.trains() && scene.profile.weight_bits == 0; }
 std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode);
 // How often all of them are compared, each time with other data.
 std::int64_t step_rounds(const ParityScene& scene);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -39,12 +40,7 @@ std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened,
 
 std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaNames.end()}; }
 
-ScoreVia score_via_by_name(std::string_view name) {
-  const auto found = std::find(kViaNames.begin(), kViaNames.end(), name);
-  if (found == kViaNames.end())
-    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "), did_you_mean(name, score_via_names()));
-  return static_cast<ScoreVia>(found - kViaNames.begin());
-}
+ScoreVia score_via_by_name(std::string_view name) { return static_cast<ScoreVia>(check_choice("via", name, score_via_names())); }
 
 std::string to_json_line(const ScoredRow& row) {
   std::string text = "{\"logprobs\":[";
@@ -59,8 +55,10 @@ EngineOptions scoring_options(const Runtime& runtime, const RankLayout& ranks, s
   return options;
 }
 
-Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via), ranks_(opened.ranks) {
+Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter, ScoreElsewhere elsewhere)
+    : runtime_(opened.runtime), via_(via), ranks_(opened.ranks), elsewhere_(std::move(elsewhere)) {
   refuse_value_head(*opened.model, "its tokens have no log-probabilities; lockstep grad --loss value --rows FILE writes its values");
+  if (via == ScoreVia::train && elsewhere_.train) return;
   // Scoring trains nothing: the weights are read into what is computed with, a tensor at a time, and what a file has in few bits as it stands.
   if (via == ScoreVia::train) base_ = std::make_shared<FrozenBase>(*runtime_, opened.weight_set(), TrainerOptions{.ranks = ranks_});
   else weights_ = opened.weight_set();
@@ -77,7 +75,9 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, cons
     for (const std::vector<std::int32_t>& sequence : sequences) longest = std::max(longest, sequence.size());
     if (const auto wanted = static_cast<std::int64_t>(longest); !engine_ || engine_->limits().cache_positions < wanted) {
       engine_.reset();
-      engine_ = std::make_unique<Engine>(*runtime_, weights_, scoring_options(*runtime_, ranks_, wanted));
+      EngineOptions options = scoring_options(*runtime_, ranks_, wanted);
+      options.lead = elsewhere_.lead;
+      engine_ = std::make_unique<Engine>(*runtime_, weights_, options);
     }
     const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -98,6 +98,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, cons
     }
     const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end), [&] {
       if (data.empty()) return std::vector<std::vector<float>>();
+      if (elsewhere_.train) return elsewhere_.train(data);
       return adapter_trainer_ ? adapter_trainer_->score(data) : base_->score(data);
     });
     for (std::size_t i = begin, at = 0; i < end; ++i) on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));

@@ -34,10 +34,16 @@ std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened,
 // Options of an engine that scores sequences of up to `longest` tokens: its cache holds the longest, however much more than usual that takes.
 EngineOptions scoring_options(const Runtime& runtime, const RankLayout& ranks, std::int64_t longest);
 
+// What computes where other processes have some of the ranks: the training forward, with the adapter that it scores, and who follows an engine.
+struct ScoreElsewhere {
+  std::function<std::vector<std::vector<float>>(const std::vector<TrainSequence>&)> train = {};  // as Trainer::score; empty: all ranks are here
+  ProcessMail* lead = nullptr;                                                                   // EngineOptions::lead
+};
+
 class Scorer {
  public:
   // `adapter`: PEFT's folder of one over the model; empty: none. Errors as load_adapter_folder.
-  Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter = {});
+  Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter = {}, ScoreElsewhere elsewhere = {});
   // Calls on_row once per sequence, in order. Errors: invalid_argument for tokens out of range; numeric for NaN or infinity; cancelled once stopped.
   void score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row, const StopToken& stop = {});
 
@@ -45,6 +51,7 @@ class Scorer {
   std::shared_ptr<Runtime> runtime_;
   ScoreVia via_;
   RankLayout ranks_;
+  ScoreElsewhere elsewhere_;
   std::shared_ptr<const WeightSet> weights_;  // of the engine, which is made when the sequences' lengths are known
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<const AdapterWeights> adapter_;

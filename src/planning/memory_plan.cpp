@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/hub_name.h"
 #include "checkpoint/json_file.h"
@@ -230,9 +231,7 @@ MemoryPlan memory_of(const MemoryAccounts& memory) {
 }
 
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
-  const std::vector<std::string> critics{"none", "full", "adapter"};
-  if (std::find(critics.begin(), critics.end(), what.critic) == critics.end())
-    fail(ErrorCode::invalid_argument, "critic is '{}', allowed are {}{}", what.critic, fmt::join(critics, ", "), did_you_mean(what.critic, critics));
+  check_choice("critic", what.critic, {"none", "full", "adapter"});
   TrainerOptions options = what.trainer;
   options.ranks = planned_layout(settings.ranks);
   if (options.ranks.size() <= kMostRanks) return plans_of_training(settings, what, options, nullptr);

@@ -84,6 +84,13 @@ TEST(MemoryPlan, AnIndexerThatLearnsIsCounted) {
       const std::int64_t all = of(MemoryCategory::optimizer) + of(MemoryCategory::activations);
       if (learns) EXPECT_GT(all, frozen);
       else frozen = all;
+      if (learns && ranks.empty()) {  // feed-forward layers in tiles of rows
+        TrainingPlan tiled = what;
+        tiled.trainer.row_tile = 512;
+        const MemoryPlan plan = plan_training(settings, tiled)[0];
+        expect_equal(plan, memory_of_training(settings, tiled)[0]);
+        EXPECT_NE(plan.peak, plans[0].peak);
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 
 namespace lockstep {
@@ -162,9 +163,7 @@ std::vector<std::string> needed_keys(const std::string& model_type) {
 
 ModelSizes model_sizes(const ModelDimensions& d) {
   const FormulaFamily* family = find_family(d.model_type);
-  if (!family)
-    fail(ErrorCode::invalid_argument, "model_type is '{}', allowed are {}{}", d.model_type, fmt::join(dimension_families(), ", "),
-         did_you_mean(d.model_type, dimension_families()));
+  if (!family) fail_choice("model_type", d.model_type, dimension_families());
   const std::vector<std::string> needed = needed_keys(d.model_type);
   for (const DimensionKey& key : dimension_keys())
     if (std::find(needed.begin(), needed.end(), key.name) != needed.end() && d.*key.member < 1)

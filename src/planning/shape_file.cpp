@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "model/archs/registry.h"
 #include "planning/shape_catalog.h"
@@ -145,7 +146,7 @@ ShapeModel read_model(const std::string& id, const toml::node& node) {
   const std::vector<std::string> formulas = dimension_families();
   if (std::find(formulas.begin(), formulas.end(), model_type) == formulas.end()) {
     runs.insert(runs.end(), formulas.begin(), formulas.end());
-    table.fault(fmt::format("model_type is '{}', allowed are {}{}", model_type, fmt::join(runs, ", "), did_you_mean(model_type, runs)));
+    table.fault(fmt::format("model_type is '{}', {}", model_type, allowed_are(model_type, runs)));
   }
   try {
     model.counted = std::make_shared<const SizesOnDemand>([sizes = model_sizes(d)] { return sizes; });
@@ -181,7 +182,7 @@ std::vector<TrainingShape> read_shape(const ShapeCatalog& catalog, const toml::n
   shape.model = catalog.model(model_name).id;
   const std::vector<std::string> modes = {"policy", "lora", "reference"};
   const auto place = std::find(modes.begin(), modes.end(), mode);
-  if (place == modes.end()) named.fault(fmt::format("mode is '{}', allowed are {}{}", mode.substr(0, 60), fmt::join(modes, ", "), did_you_mean(mode, modes)));
+  if (place == modes.end()) named.fault(fmt::format("mode is '{}', {}", mode.substr(0, 60), allowed_are(mode, modes)));
   shape.mode = static_cast<ShapeMode>(place - modes.begin());
   shape.context = named.integer("context", 1);
   shape.accelerators = named.integer("accelerators", 1);

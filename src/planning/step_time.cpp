@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "parallel/bins_codec.h"
 #include "planning/shape_memory.h"
 
 namespace lockstep {
@@ -24,6 +25,20 @@ std::vector<int> members_of(const RankLayout& layout, int rank, RankGroup group)
     if (together) members.push_back(other);
   }
   return members;
+}
+
+// How fast a group's bytes come, and how many come: between hosts accumulators take fewer than in memory.
+struct GroupWay {
+  double rate, accumulators;  // of their bytes in memory
+};
+GroupWay way_of(const RankLayout& layout, int rank, RankGroup group, const DeviceRates& device, const Efficiency& efficiency) {
+  const bool far = crosses_hosts(layout, rank, group, device.host_devices);
+  return {(far ? device.network : device.link) * efficiency.link, far ? device.network_accumulator_bytes / static_cast<double>(kBinBytes) : 1.0};
+}
+// Replicas exchange accumulators by this, and of rows=dealt all ranks.
+double accumulators_of(const RankStep& step, RankGroup group) {
+  if (group != RankGroup::data && group != RankGroup::world) return 0;
+  return static_cast<double>(step.exchanges.of(group, Collective::reduce_scatter).bytes);
 }
 }  // namespace
 
@@ -82,8 +97,9 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
     for (int g = 0; g < kRankGroups; ++g) {
       const auto group = static_cast<RankGroup>(g);
       const CommunicatorCounters counts = step.exchanges.sum(group);
-      const double rate = (crosses_hosts(layout, step.rank, group, device.host_devices) ? device.network : device.link) * efficiency.link;
-      const double seconds = static_cast<double>(counts.bytes) / rate + static_cast<double>(counts.calls) * efficiency.call_seconds;
+      const GroupWay way = way_of(layout, step.rank, group, device, efficiency);
+      const double bytes = static_cast<double>(counts.bytes) - (1 - way.accumulators) * accumulators_of(step, group);
+      const double seconds = bytes / way.rate + static_cast<double>(counts.calls) * efficiency.call_seconds;
       if (layout.size() > 1) time.exchanges[static_cast<std::size_t>(g)] = std::max(time.exchanges[static_cast<std::size_t>(g)], seconds);
     }
   // Gradients of a layer leave while the layers before it are computed: in the last micro-batch, and with weights in shares in each, where weights come too, in
@@ -93,10 +109,10 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
   for (const RankStep& step : steps) {
     double seconds = 0;
     for (const RankGroup group : {RankGroup::data, RankGroup::world}) {  // of all ranks those of rows=dealt, whose experts' are in the former
-      const double rate = (crosses_hosts(layout, step.rank, group, device.host_devices) ? device.network : device.link) * efficiency.link;
-      std::int64_t bytes = step.exchanges.of(group, Collective::reduce_scatter).bytes;
-      if (weights_come && group == RankGroup::data) bytes += step.exchanges.of(group, Collective::all_gather).bytes;
-      seconds += static_cast<double>(bytes) / rate;
+      const GroupWay way = way_of(layout, step.rank, group, device, efficiency);
+      double bytes = way.accumulators * accumulators_of(step, group);
+      if (weights_come && group == RankGroup::data) bytes += static_cast<double>(step.exchanges.of(group, Collective::all_gather).bytes);
+      seconds += bytes / way.rate;
     }
     hidden = std::max(hidden, seconds);
   }

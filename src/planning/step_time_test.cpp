@@ -52,6 +52,23 @@ TEST(StepTime, WeightsInSharesCouldComeMeanwhile) {
   EXPECT_DOUBLE_EQ(time_of(RankShard::weights).hideable, 6 + 13);
 }
 
+// Between hosts a weight's accumulator travels in fewer bytes than it has in memory, within one it is copied as it stands.
+TEST(StepTime, AccumulatorsTakeFewerBytesBetweenHosts) {
+  const RankStep step = rank_step(0, 3000, 40, 8);
+  const Efficiency efficiency{.arithmetic = 0.5, .memory = 1, .link = 0.5, .call_seconds = 0.25};
+  DeviceRates fewer = kRound;
+  fewer.network_accumulator_bytes = 6;
+  const auto time_on = [&](const DeviceRates& device) { return step_time({2, 2, 1}, {step}, {step.work}, device, efficiency); };
+  const StepTime whole = time_on(kRound), packed = time_on(fewer);
+  constexpr auto kModel = static_cast<std::size_t>(RankGroup::model), kData = static_cast<std::size_t>(RankGroup::data);
+  EXPECT_DOUBLE_EQ(whole.exchanges[kData], 16 + 0.25);
+  EXPECT_DOUBLE_EQ(packed.exchanges[kData], 4 + 0.25);
+  EXPECT_DOUBLE_EQ(packed.hideable, 4);
+  EXPECT_DOUBLE_EQ(packed.exchanges[kModel], whole.exchanges[kModel]) << "sums within a host";
+  fewer.host_devices = 4;
+  EXPECT_DOUBLE_EQ(time_on(fewer).exchanges[kData], 8 / 5.0 + 0.25) << "one host";
+}
+
 TEST(StepTime, WeightsThatAreReadMayTakeLongerThanArithmetic) {
   RankStep step = rank_step(0, 1, 0, 0);
   step.work.weight_bytes = 1000;

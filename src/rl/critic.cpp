@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 
 namespace lockstep {
@@ -10,9 +11,7 @@ namespace lockstep {
 std::vector<std::string> critic_names() { return {"none", "full", "adapter"}; }
 
 void check(const CriticSettings& s, const std::string& advantages) {
-  const std::vector<std::string> names = critic_names();
-  if (std::find(names.begin(), names.end(), s.kind) == names.end())
-    fail(ErrorCode::invalid_argument, "critic is '{}', allowed are {}{}", s.kind, fmt::join(names, ", "), did_you_mean(s.kind, names));
+  check_choice("critic", s.kind, critic_names());
   const bool gae = advantages == kGaeAdvantages;
   if (gae && !s.there()) fail(ErrorCode::invalid_argument, "advantages is gae and critic is none: its values are a critic's; allowed are critic full, adapter");
   if (!gae && s.there())

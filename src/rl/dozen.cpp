@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/error.h"
+#include "base/choice.h"
 #include "base/hash.h"
 #include "base/philox.h"
 
@@ -153,7 +153,7 @@ Split dozen_split(std::string_view prompt) { return dozen_id(prompt) % kDozenHel
 
 DozenProblem make_dozen_problem(std::string_view task, Split split, std::uint64_t seed, std::uint64_t index) {
   const DozenTask* row = find_dozen_task(task);
-  if (!row) fail(ErrorCode::invalid_argument, "task is '{}', allowed are {}{}", task, fmt::join(dozen_tasks(), ", "), did_you_mean(task, dozen_tasks()));
+  if (!row) fail_choice("task", task, dozen_tasks());
   RandomSequence random(seed, RandomStream::environment, index);
   for (;;) {
     const Numbers numbers = row->draw(random);

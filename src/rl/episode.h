@@ -31,6 +31,8 @@ class Episode {
   // The text that every context window begins with, and the first observation after it.
   virtual std::string task() const = 0;
   virtual std::string first() const { return {}; }
+  // Whether its texts are a chat template's (rl/conversation_environment.h): task() is a whole prompt, which no special token is put around.
+  virtual bool in_template() const { return false; }
   // `answer` is decoded text without the end token; any bytes are allowed, and it never throws for them. Error internal when the episode is done.
   virtual EpisodeStep step(std::string_view answer) = 0;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
@@ -106,8 +107,7 @@ Split recall_split(std::string_view prompt) { return recall_id(prompt) % kRecall
 bool recall_asks_several(std::string_view kind) { return kind == "queries" || kind == "last"; }
 
 RecallProblem make_recall_problem(std::string_view kind, std::int64_t length, Split split, std::uint64_t seed, std::uint64_t index, std::int64_t asked) {
-  if (!has_word(recall_kinds(), kind))
-    fail(ErrorCode::invalid_argument, "kind is '{}', allowed are {}{}", kind, fmt::join(recall_kinds(), ", "), did_you_mean(kind, recall_kinds()));
+  check_choice("kind", kind, recall_kinds());
   if (length < kRecallLeastLength || length > kRecallMostLength)
     fail(ErrorCode::invalid_argument, "length is {}, allowed is {} to {}", length, kRecallLeastLength, kRecallMostLength);
   if (asked < 1 || asked > kRecallMostQueries) fail(ErrorCode::invalid_argument, "asked is {}, allowed is 1 to {}", asked, kRecallMostQueries);

@@ -21,6 +21,10 @@ void check_compact_at(std::int64_t compact_at, bool many_turns, std::string_view
     fail(ErrorCode::invalid_argument, "compact_at is {}, and the problems of '{}' have one answer; allowed is 0", compact_at, environment);
 }
 
+void check_chat(bool chat, std::int64_t compact_at) {
+  if (chat && compact_at > 0) fail(ErrorCode::invalid_argument, "compact_at is {} with chat, and a conversation has one window; allowed is 0", compact_at);
+}
+
 RolloutSource::RolloutSource(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler)
     : environment_(environment), tokenizer_(tokenizer), sampler_(sampler), end_tokens_(sampler.end_tokens()) {
   if (end_tokens_.empty()) fail(ErrorCode::unsupported, "the model names no 'eos_token_id', so no completion could end");

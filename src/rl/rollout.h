@@ -30,6 +30,8 @@ struct PlayNoise {
 
 // Error invalid_argument for a number that is not allowed; for a task of one answer only 0 is.
 void check_compact_at(std::int64_t compact_at, bool many_turns, std::string_view environment);
+// Error invalid_argument: a conversation has one window.
+void check_chat(bool chat, std::int64_t compact_at);
 
 class RolloutSource {
  public:

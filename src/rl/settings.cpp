@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "rl/advantages/advantages.h"
 #include "rl/rollout.h"
@@ -17,17 +18,33 @@ void in_range(std::string_view name, T value, T low, T high) {
 
 std::vector<std::string> kl_names() { return {"k1", "k2", "k3", "unbiased", "k3_plus"}; }
 std::vector<std::string> kl_places() { return {"loss", "reward"}; }
+std::vector<std::string> correction_names() { return {"none", "tis", "clip", "icepop", "mask"}; }
 
 namespace {
-void one_of(std::string_view name, const std::string& value, const std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), value) == names.end())
-    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are {}{}", name, value, fmt::join(names, ", "), did_you_mean(value, names));
+bool says(const RlSettings& s, std::string_view key) {
+  return std::any_of(s.loss_config.begin(), s.loss_config.end(), [&](const std::string& pair) { return pair.starts_with(key); });
+}
+
+// Its own options, and those that the correction is.
+std::vector<std::string> loss_options_of(const RlSettings& s) {
+  std::vector<std::string> options = s.loss_config;
+  if (s.correction == "none") return options;
+  options.push_back("correction=" + s.correction);
+  const bool weighs_ratio = s.correction != "mask" && s.loss != "reinforce" && s.loss != "dro";
+  if (weighs_ratio && !says(s, "anchor=")) options.emplace_back("anchor=proximal");
+  return options;
+}
+
+void check_correction(const RlSettings& s) {
+  check_choice("correction", s.correction, correction_names());
+  if (s.correction != "none" && says(s, "correction="))
+    fail(ErrorCode::invalid_argument, "correction is '{}', and loss_config has one too; allowed is one of them", s.correction);
 }
 
 void check_kl(const RlSettings& s) {
   in_range("kl_coefficient", s.kl_coefficient, 0.0, 1e6);
-  one_of("kl", s.kl, kl_names());
-  one_of("kl_in", s.kl_in, kl_places());
+  check_choice("kl", s.kl, kl_names());
+  check_choice("kl_in", s.kl_in, kl_places());
   if (s.kl_coefficient > 0 && s.kl_in == "reward" && (s.kl == "unbiased" || s.kl == "k3_plus"))
     fail(ErrorCode::invalid_argument, "kl is '{}' with kl_in 'reward', but what it adds is a gradient; allowed in rewards are k1, k2, k3", s.kl);
   if (s.kl_coefficient > 0 && s.kl_in == "reward" && s.advantages != kGaeAdvantages && advantage_row(s.advantages).nonnegative)
@@ -43,7 +60,10 @@ void check_kl(const RlSettings& s) {
 
 bool needs_reference(const RlSettings& s) { return s.kl_coefficient > 0; }
 
-bool needs_proximal(const RlSettings& s) { return std::find(s.loss_config.begin(), s.loss_config.end(), "anchor=proximal") != s.loss_config.end(); }
+bool needs_proximal(const RlSettings& s) {
+  const std::vector<std::string> options = loss_options_of(s);
+  return std::find(options.begin(), options.end(), "anchor=proximal") != options.end();
+}
 
 std::vector<std::string> all_advantage_names() {
   std::vector<std::string> names = advantage_names();
@@ -69,6 +89,7 @@ void check(const RlSettings& s) {
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
   in_range<std::int64_t>("share_prompts_from", s.share_prompts_from, 2, 1 << 20);
   check_compact_at(s.compact_at, has_many_turns(s.environment), s.environment);
+  check_chat(s.chat, s.compact_at);
   in_range<std::int64_t>("warmup", s.warmup, 0, s.steps);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
   in_range<std::int64_t>("top_k", s.top_k, 0, (std::int64_t{1} << 31) - 1);
@@ -78,6 +99,7 @@ void check(const RlSettings& s) {
   in_range("clip_high", s.clip_high, 0.0, 1e6);
   in_range("importance_cap", s.importance_cap, 0.0, 1e6);
   check_kl(s);
+  check_correction(s);
   check_policy_loss(policy_loss(s));
   in_range<std::int64_t>("redraws", s.redraws, 0, 1000);
   if (s.redraws > 0 && s.rollouts < 2)
@@ -88,8 +110,7 @@ void check(const RlSettings& s) {
   in_range<std::int64_t>("mini_batches", s.mini_batches, 1, s.problems);
   in_range("stop_kl", s.stop_kl, 0.0, 1e6);
   if (s.importance_cap > 0 && needs_proximal(s))
-    fail(ErrorCode::invalid_argument, "importance_cap is {} with loss_config anchor=proximal: both weigh by the sampler's ratio; allowed is one of them",
-         s.importance_cap);
+    fail(ErrorCode::invalid_argument, "importance_cap is {} with anchor=proximal: both weigh by the sampler's ratio; allowed is one of them", s.importance_cap);
   if (s.importance_cap > 0 && s.epochs * s.mini_batches > 1)
     fail(ErrorCode::invalid_argument,
          "importance_cap is {} with {} epochs of {} mini-batches: after a step the cap would take what was learned for a mismatch; allowed is 0, or 1 of both",
@@ -103,7 +124,7 @@ void check(const RlSettings& s) {
 }
 
 PolicyLoss policy_loss(const RlSettings& s) {
-  std::vector<std::string> options = s.loss_config;
+  std::vector<std::string> options = loss_options_of(s);
   if (s.kl_coefficient > 0 && s.kl_in == "loss") {
     options.push_back("kl=" + s.kl);
     options.push_back(fmt::format("kl_coefficient={}", s.kl_coefficient));
@@ -131,9 +152,11 @@ std::string describe(const RlSettings& s) {
   if (s.top_p < 1) text += fmt::format(" top_p {}", s.top_p);
   if (s.min_p > 0) text += fmt::format(" min_p {}", s.min_p);
   if (s.loss != plain.loss || !s.loss_config.empty()) text += fmt::format(" loss {} {}", s.loss, fmt::join(s.loss_config, " "));
+  if (s.correction != plain.correction) text += fmt::format(" correction {}", s.correction);
   if (s.averaging != plain.averaging) text += fmt::format(" averaging {}", s.averaging);
   if (s.kl_coefficient > 0) text += fmt::format(" kl {} {} in {}", s.kl_coefficient, s.kl, s.kl_in);
   if (s.compact_at > 0) text += fmt::format(" compact_at {}", s.compact_at);
+  if (s.chat) text += " chat";
   if (!s.train_summaries) text += " train_summaries off";
   if (s.redraws > 0) text += fmt::format(" redraws {}", s.redraws);
   if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);

@@ -17,6 +17,7 @@ struct RlSettings {
   std::int64_t problems = 32, rollouts = 8;  // a step: problems x rollouts completions
   std::int64_t max_tokens = 16;              // of a turn, with its end token; a turn without one ends the rollout, whose final reward is then 0
   std::int64_t compact_at = 0;               // tokens of a context window, of an environment of many turns (rl/trajectory/play.h); 0: there is one
+  bool chat = false;                         // conversations in the model's chat template (rl/conversation_environment.h); one window
   bool train_summaries = true;               // whether the summaries at the end of windows are trained; else they count as shown
   // What completions are drawn from. The ratios of the loss are over the same distribution.
   double temperature = 1;
@@ -26,6 +27,9 @@ struct RlSettings {
   std::string advantages = "mean-only";  // rl/advantages/advantages.h
   std::string loss = "ppo";              // runs/policy_loss.h
   std::vector<std::string> loss_config;  // options of the loss, KEY=VALUE
+  // A factor of the policy term for a sampler with other numbers (docs/losses.md). One that weighs a ratio takes it over the trainer's log-probabilities at
+  // the start of the step, unless loss_config names an anchor.
+  std::string correction = "none";
   double clip_low = 0.2, clip_high = 0.28;
   std::string averaging = "token_mean";  // runs/policy_loss.h
   // KL to the model that training started from (--model): `kl_coefficient` times the estimator `kl` (docs/losses.md) of each token, added to the loss
@@ -52,10 +56,10 @@ struct RlSettings {
 std::vector<std::string> all_advantage_names();
 // invalid_argument with the field, the value and what is allowed.
 void check(const RlSettings& settings);
-std::vector<std::string> kl_names(), kl_places();
+std::vector<std::string> kl_names(), kl_places(), correction_names();
 // Whether the log-probabilities of a reference are needed, since KL to it is part of the loss or the reward.
 bool needs_reference(const RlSettings& settings);
-// Whether the ratio is over the trainer's log-probabilities at the start of the step (--loss-config anchor=proximal).
+// Whether the ratio is over the trainer's log-probabilities at the start of the step (--loss-config anchor=proximal, or what --correction makes it).
 bool needs_proximal(const RlSettings& settings);
 // The loss of a step's data, without its normaliser.
 PolicyLoss policy_loss(const RlSettings& settings);

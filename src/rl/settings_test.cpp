@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -29,6 +30,10 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.stop_kl = -1; });
   refused([](RlSettings& s) { s.importance_cap = 2, s.epochs = 2; });
   refused([](RlSettings& s) { s.importance_cap = 2, s.loss_config = {"anchor=proximal"}; });
+  refused([](RlSettings& s) { s.correction = "tiss"; });
+  refused([](RlSettings& s) { s.correction = "mask", s.loss_config = {"correction=mask"}; });
+  refused([](RlSettings& s) { s.correction = "tis", s.loss_config = {"anchor=sampler"}; });
+  refused([](RlSettings& s) { s.correction = "tis", s.importance_cap = 2; });
   refused([](RlSettings& s) { s.kl = "k4"; });
   refused([](RlSettings& s) { s.kl_in = "loos"; });
   refused([](RlSettings& s) { s.kl_coefficient = 1, s.kl_in = "reward", s.kl = "k3_plus"; });
@@ -48,6 +53,7 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.share_prompts_from = 1; });
   refused([](RlSettings& s) { s.compact_at = 72; });  // of a task of one answer
   refused([](RlSettings& s) { s.environment = "lockbox", s.compact_at = -1; });
+  refused([](RlSettings& s) { s.environment = "lockbox", s.compact_at = 72, s.chat = true; });
   RlSettings windows;
   windows.environment = "lockbox";
   windows.compact_at = 72;
@@ -84,6 +90,25 @@ TEST(RlSettings, OneRolloutIsEnoughWhereTheEstimatorNeedsNoGroup) {
   EXPECT_THROW(check(s), Error);
 }
 
+// A correction that weighs a ratio has it over the trainer's log-probabilities, unless its options say what it is over; one that masks has it over the
+// sampler's.
+TEST(RlSettings, ACorrectionIsAnOptionOfTheLoss) {
+  using Options = std::vector<std::string>;
+  const auto options = [](const std::string& correction, const std::string& loss, const Options& own) {
+    RlSettings s;
+    s.correction = correction, s.loss = loss, s.loss_config = own;
+    EXPECT_NO_THROW(check(s)) << correction << " of " << loss;
+    const Options all = policy_loss(s).options;
+    EXPECT_EQ(needs_proximal(s), std::find(all.begin(), all.end(), "anchor=proximal") != all.end());
+    return all;
+  };
+  EXPECT_EQ(options("none", "ppo", {}), Options());
+  for (const char* kind : {"tis", "clip", "icepop"}) EXPECT_EQ(options(kind, "ppo", {}), (Options{std::string("correction=") + kind, "anchor=proximal"}));
+  EXPECT_EQ(options("tis", "ppo", {"anchor=current"}), (Options{"anchor=current", "correction=tis"}));
+  EXPECT_EQ(options("tis", "reinforce", {}), Options{"correction=tis"});
+  EXPECT_EQ(options("mask", "ppo", {"correction_high=1.5"}), (Options{"correction_high=1.5", "correction=mask"}));
+}
+
 // The description of the settings that published hashes are of is what it was before there were algorithms.
 TEST(RlSettings, WhatIsAsItWasHasNoWord) {
   RlSettings s;
@@ -102,6 +127,7 @@ TEST(RlSettings, WhatIsAsItWasHasNoWord) {
   changes([](RlSettings& o) { o.min_p = 0.1; });
   changes([](RlSettings& o) { o.loss = "gspo"; });
   changes([](RlSettings& o) { o.loss_config = {"eps_clip_c=3"}; });
+  changes([](RlSettings& o) { o.correction = "mask"; });
   changes([](RlSettings& o) { o.averaging = "sum"; });
   changes([](RlSettings& o) { o.redraws = 1; });
   changes([](RlSettings& o) { o.overlong_tokens = 1; });
@@ -109,6 +135,7 @@ TEST(RlSettings, WhatIsAsItWasHasNoWord) {
   changes([](RlSettings& o) { o.mini_batches = 2; });
   changes([](RlSettings& o) { o.stop_kl = 0.1; });
   changes([](RlSettings& o) { o.compact_at = 72; });
+  changes([](RlSettings& o) { o.chat = true; });
   changes([](RlSettings& o) { o.train_summaries = false; });
   RlSettings critic;
   critic.critic.kind = "full";

@@ -15,8 +15,6 @@ namespace lockstep {
 using nlohmann::ordered_json;
 
 namespace {
-// The date for templates that ask for it, fixed so that the same data give the same tokens every day: 1 January 2025, noon UTC.
-constexpr std::int64_t kDateOfData = 1735732800;
 // A placeholder for the next message, where only its position matters.
 constexpr const char* kProbe = "QZXPROBEXZQ";
 

@@ -20,6 +20,9 @@
 
 namespace lockstep {
 
+// The date for templates that ask for it, fixed so that the same data give the same tokens every day: 1 January 2025, noon UTC.
+inline constexpr std::int64_t kDateOfData = 1735732800;
+
 struct WeightedTokens {
   std::vector<std::int32_t> tokens;
   std::vector<float> weights;  // of each token as a target; the first token's is unused

@@ -1,8 +1,10 @@
 #include "runs/difference_folder.h"
 
 #include <bit>
+#include <exception>
 #include <utility>
 
+#include "base/error.h"
 #include "checkpoint/difference_case.h"
 #include "checkpoint/model_sha256.h"
 
@@ -56,6 +58,14 @@ std::filesystem::path leave_difference(RlStack& stack, const FoundDifference& fo
   }
   write_case(folder / "case.json", one);
   return folder / "case.json";
+}
+
+std::string leave_and_tell(RlStack& stack, const FoundDifference& found, const std::filesystem::path& folder) {
+  try {
+    return fmt::format("; `lockstep parity --case {}` repeats it", leave_difference(stack, found, folder).string());
+  } catch (const std::exception& e) {
+    return fmt::format("; what repeats it could not be written: {}", e.what());
+  }
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // One thread, the run's.
 #pragma once
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "runs/rl_stack.h"
@@ -21,5 +22,8 @@ struct FoundDifference {
 // The folder gets `weights`, in fp32 (of an adapter its own; the model below stays where it is), and case.json, which is returned. Earlier ones are replaced.
 // Errors: those of RlStack::export_model and write_case.
 std::filesystem::path leave_difference(RlStack& stack, const FoundDifference& found, const std::filesystem::path& folder);
+// The same for the end of the error that tells of the difference: "; ...", with the command that repeats it, or why nothing could be left. Never throws what
+// leave_difference throws: the difference is to be told all the same.
+std::string leave_and_tell(RlStack& stack, const FoundDifference& found, const std::filesystem::path& folder);
 
 }  // namespace lockstep

@@ -23,7 +23,5 @@ set_source_files_properties(${page}/page_bytes.cpp PROPERTIES SKIP_UNITY_BUILD_I
 
 # Preference losses for the tests in Python (tests/oracle/test_preferences.py).
 if(LOCKSTEP_TESTS)
-  add_executable(preference_bridge ${CMAKE_SOURCE_DIR}/tests/tools/preference_bridge.cpp)
-  target_link_libraries(preference_bridge PRIVATE lockstep_runs)
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS preference_bridge)
+  lockstep_test_tool(preference_bridge lockstep_runs)
 endif()

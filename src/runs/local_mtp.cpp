@@ -1,16 +1,15 @@
 #include "runs/local_mtp.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/training_checkpoint.h"
 #include "numerics/low_bit.h"
-#include "parallel/processes.h"
 #include "runs/training_state.h"
-#include "train/mtp_trainer.h"
+#include "trained/trained_layer.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -29,17 +28,7 @@ const MtpLayer& layer_of(const OpenedModel& opened, const MtpSettings& settings)
   return *opened.model->mtp();
 }
 
-MtpLoss loss_named(const std::string& name) {
-  const std::vector<std::string> names = mtp_losses();
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i] == name) return static_cast<MtpLoss>(i);
-  fail(ErrorCode::invalid_argument, "mtp-loss is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
-}
-
-void check_choice(const char* option, const std::string& value, const std::vector<std::string>& allowed) {
-  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are {}{}", option, value, fmt::join(allowed, ", "), did_you_mean(value, allowed));
-}
+MtpLoss loss_named(const std::string& name) { return static_cast<MtpLoss>(check_choice("mtp-loss", name, mtp_losses())); }
 
 bool has_indexer(const MtpLayer& layer) {
   for (const Parameter& p : layer.manifest().parameters())
@@ -57,8 +46,6 @@ RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSett
   if (adapter_rank > 0 && is_low_bit_format(profile_by_name(settings.profile).weight_bits))
     fail(ErrorCode::unsupported, "mtp-depths is {} beside an adapter under the profile '{}', whose base in few bits is not exported with a layer; allowed is 0",
          mtp.depths, settings.profile);
-  if (const ProcessMail* mail = joined_mail())
-    fail(ErrorCode::unsupported, "mtp-depths is {} over {} processes, allowed is one process: --transport threads", mtp.depths, mail->processes());
   RuntimeSettings own = settings;
   own.new_mtp = true;
   check_choice("mtp-keys", mtp.keys, mtp_keys());
@@ -74,10 +61,10 @@ LocalMtp::LocalMtp(const MtpSettings& settings, const OpenedModel& opened, const
   own.ranks = opened.ranks;
   const MtpLoss loss = loss_named(settings.loss);
   const MtpTraining training{.depths = settings.depths, .train_indexer = has_indexer(layer_), .loss = loss};
-  trainer_.with_model([&](const OnExecutor& on, TrainedModel&) {
+  trainer_.with_model([&](const OnExecutor& on, TrainedModel& model) {
     const bool stored = opened.reader && opened.reader->has_mtp();
     const WeightImages masters = stored ? opened.reader->mtp_masters() : initial_weights(layer_.manifest(), initial.seed, initial.deviation);
-    layer_trainer_.at(on) = std::make_unique<MtpTrainer>(*opened.runtime, masters, training, own, trainer_.ranks());
+    layer_trainer_.at(on) = model.make_layer(masters, training, own);
   });
 }
 
@@ -101,7 +88,7 @@ Json LocalMtp::take_step(const std::vector<PolicyDatum>& rollouts, const AdamPar
 
 std::shared_ptr<const WeightSet> LocalMtp::weights_for(const std::shared_ptr<Runtime>& runtime) {
   return trainer_.with_model([&](const OnExecutor& on, TrainedModel&) -> std::shared_ptr<const WeightSet> {
-    MtpTrainer& trained = *layer_trainer_.at(on);
+    TrainedLayer& trained = *layer_trainer_.at(on);
     const std::shared_ptr<const WeightSet> now = trained.weights();
     if (runtime == runtime_) return now;
     Made& made = made_.at(on);
@@ -111,27 +98,9 @@ std::shared_ptr<const WeightSet> LocalMtp::weights_for(const std::shared_ptr<Run
 }
 
 Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam) {
-  return trainer_.with_model([&](const OnExecutor& on, TrainedModel& model) {
-    MtpTrainer& trained = *layer_trainer_.at(on);
-    const MtpResult result = [&] {
-      std::vector<RankWeights> now;
-      std::vector<TrunkShare> trunk;
-      for (int local = 0; local < trainer_.ranks()->ranks().local(); ++local) {
-        now.push_back(model.rank_weights(local));
-        trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
-      }
-      if (!settings_.joint) return trained.forward_backward(trunk, batch);
-      for (std::size_t local = 0; local < now.size(); ++local) {
-        trunk[local].gradients = now[local].more_gradients ? now[local].more_gradients() : nullptr;
-        if (!trunk[local].gradients) fail(ErrorCode::unsupported, "mtp-joint is on, and the model's trainer takes no gradients beside its own; allowed is off");
-      }
-      try {
-        return trained.forward_backward(trunk, batch);
-      } catch (...) {
-        model.drop();
-        throw;
-      }
-    }();
+  return trainer_.with_model([&](const OnExecutor& on, TrainedModel&) {
+    TrainedLayer& trained = *layer_trainer_.at(on);
+    const MtpResult result = trained.forward_backward(batch, settings_.joint);
     if (!std::isfinite(result.loss)) fail(ErrorCode::numeric, "the loss of multi-token prediction is {}", result.loss);
     const OptimResult moved = trained.optim_step(adam);
     Json metrics = {{"mtp_loss", result.loss}};
@@ -160,7 +129,7 @@ void LocalMtp::save(const RunDirectory& run, std::int64_t step, std::int64_t kee
 
 void LocalMtp::restore(TrainingCheckpoint checkpoint, bool weights_alone) {
   trainer_.with_model([&](const OnExecutor& on, TrainedModel&) {
-    MtpTrainer& trained = *layer_trainer_.at(on);
+    TrainedLayer& trained = *layer_trainer_.at(on);
     if (weights_alone) trained.restore(fresh_state(trained.state(), std::move(checkpoint.masters)));
     else trained.restore(trainer_state(std::move(checkpoint)));
   });

@@ -1,4 +1,4 @@
-// The layer of multi-token prediction that a supervised run, or one of reinforcement learning, trains beside its model (train/mtp_trainer.h): initial
+// The layer of multi-token prediction that a supervised run, or one of reinforcement learning, trains beside its model (trained/trained_layer.h): initial
 // weights, steps, checkpoints beside the model's. The model is only read, so its weights have the bits of a run without the layer (but with
 // MtpSettings::joint, where the layer's losses are part of its gradient). Works on the executor of `trainer`, which outlives it. One thread at a time,
 // never the executor's.
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-class MtpTrainer;
+class TrainedLayer;
 
 struct MtpSettings {
   static constexpr std::int64_t kMostDepths = 8;
@@ -37,8 +37,8 @@ struct MtpInitial {
   double deviation = 0.02;
 };
 
-// With which the model is opened whose layer is trained: where its config says nothing of one, it gets one. Errors: unsupported over several processes, and
-// beside an adapter over weights of few bits, of which no copy with the layer can be exported.
+// With which every process opens the model whose layer is trained: where its config says nothing of one, it gets one. Error unsupported beside an adapter
+// over weights of few bits, of which no copy with the layer can be exported.
 RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSettings& mtp, std::int64_t adapter_rank);
 
 class LocalMtp {
@@ -81,7 +81,7 @@ class LocalMtp {
   Profile profile_;
   LocalTrainer& trainer_;
   std::shared_ptr<Runtime> runtime_;
-  OfExecutor<std::unique_ptr<MtpTrainer>> layer_trainer_;
+  OfExecutor<std::unique_ptr<TrainedLayer>> layer_trainer_;
   // A run's step without anything to learn from leaves the layer as it was: then its newest checkpoint is that of several steps, from since_ on.
   std::int64_t saved_ = -1, since_ = 0;  // its steps when it was last saved
   // For another runtime than the trainer's: what was made of which weights.

@@ -33,7 +33,7 @@ void check_trainable_run(const Profile& profile, const TrainedSettings& settings
 class LocalTrainer : public TrainerPort {
  public:
   // The options get the ranks of `opened`. What the log has of ranks with nothing to do by a trainer `beside` it, of the same run, is not said again.
-  // Errors: those of the trainers; unsupported for an adapter over ranks.
+  // Errors: those of the trainers.
   LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor,
                const LocalTrainer* beside = nullptr);
   ~LocalTrainer() override;
@@ -43,7 +43,6 @@ class LocalTrainer : public TrainerPort {
   std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& data) override;
   // Under the model as it was opened, whatever was loaded since: for an adapter its base; for all weights a copy that keep_reference() makes.
   std::vector<std::vector<float>> reference(const std::vector<PolicyDatum>& data) override;
-  // Error unsupported over ranks.
   void keep_reference();
   PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) override;
   void abandon_gradients() override;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
+#include "base/choice.h"
 #include "numerics/elementary_double.h"
 #include "train/losses.h"
 
@@ -37,13 +37,11 @@ double kl_estimate(std::string_view estimator, double d) {
   if (estimator == "k1") return held;
   if (estimator == "k2") return 0.5 * held * held;
   if (estimator == "k3") return exp_double(-held) - 1.0 + held;
-  fail(ErrorCode::invalid_argument, "the estimator of KL is '{}', allowed are k1, k2, k3", estimator);
+  fail_choice("the estimator of KL", estimator, {"k1", "k2", "k3"});
 }
 
 LossOptions loss_options(const PolicyLoss& loss) {
-  const std::vector<std::string> names = policy_loss_names();
-  if (std::find(names.begin(), names.end(), loss.name) == names.end())
-    fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", loss.name, fmt::join(names, ", "), did_you_mean(loss.name, names));
+  check_choice("the loss", loss.name, policy_loss_names());
   LossConfig config{{"averaging", loss.averaging}};
   if (loss.averaging == "sequence_token_sum_norm") config.emplace_back("length_norm", loss.length_norm);
   for (auto& [name, value] : read_loss_config(loss.options)) config.emplace_back(std::move(name), std::move(value));

@@ -1,6 +1,5 @@
 #include "runs/prompt_packs.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -46,15 +45,6 @@ class PackedSource final : public SftSource {
   std::uint64_t seed_;
 };
 }  // namespace
-
-void declare_pairs(std::vector<TrainSequence>& batch) {
-  for (std::size_t s = 0; s + 1 < batch.size(); s += 2) {
-    const std::vector<std::int32_t>&a = batch[s].tokens, &b = batch[s + 1].tokens;
-    const std::ptrdiff_t most = std::min(unweighted_rows(batch[s]), unweighted_rows(batch[s + 1]));
-    const std::ptrdiff_t rows = std::mismatch(a.begin(), a.begin() + most, b.begin(), b.begin() + most).first - a.begin();
-    if (rows > 0) declare_group(batch, {s, s + 1}, rows);
-  }
-}
 
 std::unique_ptr<SftSource> packed_source(std::vector<TrainSequence> sequences, std::uint64_t seed) {
   return std::make_unique<PackedSource>(std::move(sequences), seed);

@@ -8,10 +8,6 @@
 
 namespace lockstep {
 
-// declare_prompts (train/declared_prompts.h) of pairs, which stand one behind the other: a pair is a group of its own, and shares what both sequences begin
-// with and neither weighs.
-void declare_pairs(std::vector<TrainSequence>& batch);
-
 // As shuffled_source, but what is shuffled are packs: all sequences of one prompt in the data's order. Every batch has its prompts declared.
 std::unique_ptr<SftSource> packed_source(std::vector<TrainSequence> sequences, std::uint64_t seed);
 

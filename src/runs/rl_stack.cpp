@@ -13,14 +13,14 @@ RlStack::RlStack(const RlStackSettings& settings) : source_(settings.runtime), e
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
   if (settings.mtp.depths > 0 && settings.mtp.joint)
-    fail(ErrorCode::unsupported, "mtp-joint is on, and on line a layer learns after the policy's own step; allowed is off");
+    fail(ErrorCode::unsupported, "mtp-joint is on, and on line a policy's weights do not depend on what guesses its rollouts; allowed is off");
   check(settings.keep_forward);
   check_profile_mix(profile, rollouts, settings.profile_mix);
   opened_ = open_model(of_policy);
   refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
   if (settings.sharing) sharing_ = settings.sharing(*opened_.tokenizer);
-  open_beside({.runtime = settings.runtime});
+  open_beside({.runtime = of_policy});
   rollout_runtime_ = opened_.runtime;
   std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
   if (rollouts.digest() != profile.digest()) {

@@ -64,15 +64,15 @@ TrainerOptions options_of(const SftConfig& config) {
 
 bool trains_jointly(const SftConfig& config) { return config.mtp.depths > 0 && config.mtp.joint; }
 
-// A model is trained jointly with its layer where all of its weights move, each rank has all of them, and its forward is the one that drafts are made with.
+// A model is trained jointly with its layer where all of its weights move, ranks add up the same sequences' gradients for both, and its forward is the one
+// that drafts are made with.
 void check_joint(const SftConfig& config, const OpenedModel& opened) {
   if (!trains_jointly(config)) return;
   const auto refuse = [](const std::string& with, const char* allowed) {
     fail(ErrorCode::unsupported, "mtp-joint is on with {}; allowed is {}", with, allowed);
   };
   if (config.trained.rank > 0) refuse(fmt::format("adapter-rank {}", config.trained.rank), "0: the model's own weights move");
-  if (opened.ranks.size() > opened.ranks.dp) refuse(fmt::format("ranks {}", opened.ranks.text()), "dp alone: each rank has the whole model");
-  if (opened.ranks.shards_weights()) refuse(fmt::format("ranks {}", opened.ranks.text()), "shard=state");
+  if (opened.ranks.deals_rows()) refuse(fmt::format("ranks {}", opened.ranks.text()), "rows=shared: the layer's rows are the same on all ep ranks");
   if (config.sparse_from > 0) refuse(fmt::format("sparse-from {}", config.sparse_from), "0: the layer is trained under sparse attention");
   if (config.indexer_alone) refuse("an indexer that is trained alone", "training all weights");
   if (opened.model->manifest().parameter(opened.model->facts().head).tied) refuse("a head that is the input embedding", "a head of its own");
@@ -280,7 +280,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   OpenedModel opened = config.from_scratch ? open_untrained_model(settings, config.init_seed, config.init_deviation) : open_model(settings);
   refuse_value_head(*opened.model, "there are no likelihoods of texts to train; lockstep train reward trains it");
   check_joint(config, opened);
-  open_beside({.runtime = config.runtime, .untrained = config.from_scratch, .seed = config.init_seed, .deviation = config.init_deviation});
+  open_beside({.runtime = settings, .untrained = config.from_scratch, .seed = config.init_seed, .deviation = config.init_deviation});
   const SftInput input = make_input(opened);
   const SftSource& source = *input.train;
   const std::int64_t parameters = parameters_of(opened.model->manifest());

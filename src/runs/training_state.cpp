@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/hash.h"
 
@@ -13,7 +14,7 @@ std::string config_hash(const RunDirectory& run) { return sha256_hex(run.config(
 
 std::string optimizer_folder(const std::string& optimizer_state, const std::filesystem::path& runs) {
   if (optimizer_state == "memory") return "";
-  if (optimizer_state != "file") fail(ErrorCode::invalid_argument, "optimizer_state is '{}', allowed are memory, file", optimizer_state);
+  if (optimizer_state != "file") fail_choice("optimizer_state", optimizer_state, {"memory", "file"});
   std::error_code error;
   std::filesystem::create_directories(runs, error);
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", runs.string(), error.message());

@@ -65,7 +65,16 @@ void sort_by_age(std::vector<Deployment>& deployments) {
   std::stable_sort(deployments.begin(), deployments.end(), [](const Deployment& a, const Deployment& b) { return a.created < b.created; });
 }
 
-LocalDeployments::LocalDeployments(std::filesystem::path file) : file_(std::move(file)) {
+void check_deployment_room(std::size_t all, const std::function<std::size_t()>& own, std::int64_t key_share, const std::string& place) {
+  if (all >= kMostHostedDeployments) fail(ErrorCode::resource_exhausted, "{} has {} deployments, allowed are so many; delete some", place, all);
+  const std::size_t share = std::max<std::size_t>(1, (kMostHostedDeployments * static_cast<std::size_t>(key_share) + 99) / 100);
+  if (all < share) return;
+  if (const std::size_t has = own(); has >= share)
+    fail(ErrorCode::resource_exhausted, "this API key has {} deployments, allowed are {} of the {} of {} (--key-share); delete some", has, share,
+         kMostHostedDeployments, place);
+}
+
+LocalDeployments::LocalDeployments(std::filesystem::path file, std::int64_t key_share) : file_(std::move(file)), key_share_(key_share) {
   std::error_code error;
   if (file_.empty() || !std::filesystem::exists(std::filesystem::symlink_status(file_, error))) return;
   const std::string text = read_file(file_, kMostHostedBytes);
@@ -99,41 +108,46 @@ std::vector<Deployment> LocalDeployments::all(const std::string& owner) {
 }
 
 std::optional<Deployment> LocalDeployments::changed(const std::string& owner, const std::string& name, const Change& change, bool makes) {
-  const std::lock_guard lock(mutex_);
-  const auto found = deployments_.find({owner, name});
-  const bool is_new = found == deployments_.end();
-  if (is_new && !makes) return std::nullopt;
-  if (is_new && deployments_.size() >= kMostHostedDeployments)
-    fail(ErrorCode::resource_exhausted, "this server has {} deployments, allowed are so many; delete some", deployments_.size());
-  Deployment one = changed_deployment(is_new ? std::nullopt : std::optional(found->second), owner, name, change);
+  const std::lock_guard one_at_a_time(changes_);
+  std::optional<Deployment> before = find(owner, name);
+  if (!before && !makes) return std::nullopt;
+  if (!before) {
+    const auto own = [&] {
+      return static_cast<std::size_t>(std::count_if(deployments_.begin(), deployments_.end(), [&](const auto& row) { return row.first.first == owner; }));
+    };
+    check_deployment_room(deployments_.size(), own, key_share_, "this server");
+  }
+  Deployment one = changed_deployment(std::move(before), owner, name, change);
   const std::size_t bytes = text_of_deployments(to_json(one)).size();
   if (bytes > kMostLocalRecordBytes)
     fail(ErrorCode::invalid_argument, "the deployment takes {} bytes with its ledger, allowed are {}; empty its ledger", bytes, kMostLocalRecordBytes);
   if (file_.empty()) {
+    const std::lock_guard lock(mutex_);
     deployments_[{owner, name}] = one;
     return one;
   }
-  ByName now = deployments_;
-  now[{owner, name}] = one;
-  keep(std::move(now));
+  ByName all = deployments_;
+  all[{owner, name}] = one;
+  keep(std::move(all));
   return one;
 }
 
 void LocalDeployments::remove(const std::string& owner, const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  ByName now = deployments_;
-  if (now.erase({owner, name}) > 0) keep(std::move(now));
+  const std::lock_guard one_at_a_time(changes_);
+  ByName all = deployments_;
+  if (all.erase({owner, name}) > 0) keep(std::move(all));
 }
 
 // On the disk first: what is answered with 200 is there after a kill.
-void LocalDeployments::keep(ByName now) {
+void LocalDeployments::keep(ByName changed) {
   if (!file_.empty()) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const auto& [key, one] : now) rows.push_back(to_json(one));
+    for (const auto& [key, one] : changed) rows.push_back(to_json(one));
     const nlohmann::ordered_json whole{{"deployments", std::move(rows)}};
     write_file_atomic(file_, text_of_deployments(whole) + "\n");
   }
-  deployments_ = std::move(now);
+  const std::lock_guard lock(mutex_);
+  deployments_ = std::move(changed);
 }
 
 }  // namespace lockstep

@@ -68,12 +68,15 @@ Deployment changed_deployment(std::optional<Deployment> before, const std::strin
 void sort_by_age(std::vector<Deployment>& deployments);
 
 inline constexpr std::size_t kMostHostedDeployments = 1000;
+// Whether one more may be made, where there are so many; `own`: how many of them are its owner's, asked only where it matters. `key_share`: the part of the
+// limit that one owner may have, in percent. Error resource_exhausted; `place` begins its sentence.
+void check_deployment_room(std::size_t all, const std::function<std::size_t()>& own, std::int64_t key_share, const std::string& place);
 
 // Those of this process.
 class LocalDeployments : public HostedDeployments {
  public:
   // `file`: where they are kept over a restart; empty: nowhere. Error corrupt_file, with what to do about it.
-  explicit LocalDeployments(std::filesystem::path file = {});
+  explicit LocalDeployments(std::filesystem::path file = {}, std::int64_t key_share = 50);
   std::optional<Deployment> find(const std::string& owner, const std::string& name) override;
   std::vector<Deployment> all(const std::string& owner) override;
   void remove(const std::string& owner, const std::string& name) override;
@@ -83,10 +86,12 @@ class LocalDeployments : public HostedDeployments {
 
  private:
   using ByName = std::map<std::pair<std::string, std::string>, Deployment>;  // by owner and name
-  void keep(ByName now);
+  void keep(ByName changed);
   const std::filesystem::path file_;
+  const std::int64_t key_share_;
+  std::mutex changes_;  // one at a time; who looks up does not wait for the disk of a change
   std::mutex mutex_;
-  ByName deployments_;
+  ByName deployments_;  // is written under both
 };
 
 }  // namespace lockstep

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
+
 #include "base/error.h"
 #include "base/file.h"
 
@@ -61,8 +64,36 @@ TEST_F(HostedDeploymentsTest, OwnersHaveTheirOwn) {
   EXPECT_FALSE(deployments.find("ann", "d"));
 }
 
+TEST_F(HostedDeploymentsTest, OneOwnerLeavesOthersTheirShare) {
+  LocalDeployments deployments(std::filesystem::path(), 2);
+  for (int i = 0; i < 20; ++i) deployments.change("ann", std::to_string(i), [](Deployment&) {});
+  try {
+    deployments.change("ann", "more", [](Deployment&) {});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
+    EXPECT_EQ(std::string(e.what()), "this API key has 20 deployments, allowed are 20 of the 1000 of this server (--key-share); delete some");
+  }
+  deployments.change("ann", "0", [](Deployment& d) { d.description = "changed"; });  // it is there
+  deployments.change("bob", "more", [](Deployment&) {});
+}
+
+// A change holds nothing that a look-up needs, as while its file is written.
+TEST_F(HostedDeploymentsTest, ALookUpWaitsForNoChange) {
+  LocalDeployments deployments(file_);
+  filled(deployments, "ann", "d");
+  std::future<std::string> looked;  // outlives the change, which it waits for where something is wrong
+  deployments.change("ann", "d", [&](Deployment& d) {
+    looked = std::async(std::launch::async, [&] { return deployments.find("ann", "d")->description + deployments.all("ann").front().description; });
+    EXPECT_EQ(looked.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+    d.description = "changed";
+  });
+  EXPECT_EQ(looked.get(), "dd");
+  EXPECT_EQ(deployments.find("ann", "d")->description, "changed");
+}
+
 TEST_F(HostedDeploymentsTest, ThereAreNotTooMany) {
-  LocalDeployments deployments;
+  LocalDeployments deployments(std::filesystem::path(), 100);
   for (std::size_t i = 0; i < kMostHostedDeployments; ++i) deployments.change("ann", std::to_string(i), [](Deployment&) {});
   try {
     deployments.change("bob", "more", [](Deployment&) {});

@@ -1,20 +1,12 @@
 #include "serving/keep_forward.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
-#include "base/error.h"
+#include "base/choice.h"
 
 namespace lockstep {
 
 std::vector<std::string> keep_forward_modes() { return {"off", "inputs", "all"}; }
 
-void check(const KeepForwardSettings& settings) {
-  const std::vector<std::string> modes = keep_forward_modes();
-  if (std::find(modes.begin(), modes.end(), settings.mode) == modes.end())
-    fail(ErrorCode::invalid_argument, "keep_forward is '{}', allowed are {}", settings.mode, fmt::join(modes, ", "));
-}
+void check(const KeepForwardSettings& settings) { check_choice("keep_forward", settings.mode, keep_forward_modes()); }
 
 std::shared_ptr<KeptForwards> kept_forwards_of(const KeepForwardSettings& settings, Runtime& runtime, std::int64_t page_size,
                                                std::shared_ptr<MemoryLedger> room) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/free_memory.h"
@@ -79,13 +80,8 @@ static void complete(OpenedModel& opened, const RuntimeSettings& settings) {
 }
 
 BackendOptions backend_options(const RuntimeSettings& settings) {
-  const std::vector<std::string> names = backend_names();
-  const std::vector<std::string> devices = device_names();
-  if (std::find(devices.begin(), devices.end(), settings.device) == devices.end())
-    fail(ErrorCode::invalid_argument, "device is '{}', allowed are {}{}", settings.device, fmt::join(devices, ", "), did_you_mean(settings.device, devices));
-  const auto found = std::find(names.begin(), names.end(), settings.backend);
-  if (found == names.end())
-    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "), did_you_mean(settings.backend, names));
+  check_choice("device", settings.device, device_names());
+  const std::size_t place = check_choice("backend", settings.backend, backend_names());
   if (settings.threads < 0 || settings.threads > 4096)
     fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
   const bool gpu = settings.device == "cuda";
@@ -96,8 +92,7 @@ BackendOptions backend_options(const RuntimeSettings& settings) {
   if (!gpu && joined_device_wire())
     fail(ErrorCode::invalid_argument, "device is '{}' with the transport nccl, which moves the memory of GPUs; allowed is --device cuda, or --transport mpi",
          settings.device);
-  BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[static_cast<std::size_t>(found - names.begin())],
-                         .threads = static_cast<int>(settings.threads)};
+  BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[place], .threads = static_cast<int>(settings.threads)};
   if (const int ranks = rank_layout(settings.ranks).size(); ranks > 1)
     options.threads = std::max(1, (options.threads > 0 ? options.threads : available_processors()) / ranks);
   if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);

@@ -1,7 +1,6 @@
 #include "serving/tool_prompt.h"
 
-#include <algorithm>
-
+#include "base/choice.h"
 #include "base/error.h"
 
 namespace lockstep {
@@ -40,9 +39,7 @@ bool shows_tools(const ChatTemplate& chat) {
 std::vector<std::string> tool_format_names() { return {"llama", "nemotron", "qwen"}; }
 
 MessageFormat tool_format_by_name(const std::string& name) {
-  const std::vector<std::string> names = tool_format_names();
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    fail(ErrorCode::invalid_argument, "tool-format is '{}', allowed are {}{}", name.substr(0, 60), fmt::join(names, ", "), did_you_mean(name, names));
+  check_choice("tool-format", name.substr(0, 60), tool_format_names());
   return message_format_by_name(name);
 }
 

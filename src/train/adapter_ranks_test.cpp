@@ -105,13 +105,16 @@ const Manifest& manifest_of(const TrainBench& m) {
 
 class AdapterRanks : public ::testing::TestWithParam<const char*> {};
 
+// What cuts matrices and deals passes needs no text of two blocks of positions.
+constexpr int kOneBlockEach = 150;
+
 // Pieces of a long sequence, whose adapters' gradients are joined as those of weights are; the other sequences go whole.
 TEST_P(AdapterRanks, PiecesHaveTheBitsOfOneRank) {
   std::string config = GetParam();
   const std::string key = "\"max_position_embeddings\": ";
   const std::size_t at = config.find(key) + key.size();
   const TrainBench m(config.replace(at, config.find(',', at) - at, "4096"));
-  std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
+  std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3, kOneBlockEach);
   std::vector<std::int32_t> tokens(1600);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>((i * i + 7 * i) % 89);
   data[2] = TrainSequence::next_token(tokens);
@@ -142,9 +145,6 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 1, 2}, .profile = "cpu-bf16w"}, data), rounded, "cpu-bf16w");
   EXPECT_NE(difference(manifest, rounded.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
 }
-
-// What cuts matrices and deals passes needs no text of two blocks of positions.
-constexpr int kOneBlockEach = 150;
 
 // Frozen weights in shares; of four sequences and seven ranks some have no pass at all.
 TEST_P(AdapterRanks, OverWeightsInSharesTheyHaveTheBitsOfOneRank) {
@@ -210,7 +210,7 @@ TEST(AdapterRanksControl, AnotherLeafCountIsSeen) {
 // Owners that hold some ranks each, and learn of the others' through their groups alone.
 TEST(AdapterRanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   const TrainBench m(kLlama);
-  const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3, kOneBlockEach);
   const RankedOutcome want = train_two(m, {}, data);
   const RankLayout layout{2, 2, 1};
   std::vector<RankedOutcome> got(2);
@@ -221,7 +221,7 @@ TEST(AdapterRanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
 
 TEST(AdapterRanksState, SavedInOneLayoutResumesInAnother) {
   const TrainBench m(kQwen);
-  const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3, kOneBlockEach);
   std::optional<TrainerState> whole;
   for (const std::vector<RankLayout>& layouts : {std::vector<RankLayout>{{}, {}, {}}, {{2, 1, 1}, {1, 2, 1}, {3, 1, 1}}}) {
     std::optional<TrainerState> state;

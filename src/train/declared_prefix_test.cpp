@@ -65,6 +65,39 @@ TEST_P(DeclaredPrefix, BitsDependOnTheDataAlone) {
   EXPECT_EQ(run_prefixes(m, {}, reversed).hashes, want.hashes) << "the other order";
 }
 
+// Of a group one sequence has two targets a row, and the other one.
+TEST(DeclaredPrefixTargets, ARowMayHaveSeveral) {
+  const TrainBench m(kPrefixLlama);
+  std::vector<TrainSequence> data = groups_of({{70, {30, 5}}, {20, {9, 2}}}, true);
+  for (std::size_t s = 0; s < data.size(); s += 2) {
+    TrainSequence& d = data[s];
+    const TrainSequence one = d;
+    d.targets_per_row = 2;
+    d.targets.clear(), d.weights.clear(), d.advantages.clear(), d.old_logprobs.clear();
+    for (std::size_t i = 0; i < one.targets.size(); ++i) {
+      d.targets.insert(d.targets.end(), {one.targets[i], one.targets[i] < 0 ? -1 : (one.targets[i] + 1) % 96});
+      d.weights.insert(d.weights.end(), {one.weights[i], 0.5f * one.weights[i]});
+      d.advantages.insert(d.advantages.end(), 2, one.advantages[i]);
+      d.old_logprobs.insert(d.old_logprobs.end(), 2, one.old_logprobs[i]);
+    }
+  }
+  const PrefixOutcome got = run_prefixes(m, {.profile = "cpu-f32"}, data), want = run_prefixes(m, {.profile = "cpu-f32"}, without_declaration(data));
+  for (std::size_t s = 0; s < data.size(); ++s) EXPECT_EQ(bits_of(got.results[0].logprobs[s]), bits_of(want.results[0].logprobs[s])) << s;
+  EXPECT_EQ(got.results[0].loss, want.results[0].loss);
+  EXPECT_NE(got.hashes[0], want.hashes[0]);
+  for (std::size_t i = 0; i < want.gradients[0].size(); ++i) {
+    if (want.gradients[0][i].empty()) continue;
+    EXPECT_LE(relative_error(got.gradients[0][i], want.gradients[0][i]), 1e-5) << m.model->manifest().parameters()[i].name;
+  }
+  data[0].targets[static_cast<std::size_t>(2 * data[0].shared_prefix - 1)] = 5;
+  try {
+    run_prefixes(m, {}, data);
+    ADD_FAILURE() << "a second target inside the prefix is not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sequence 0: target 137 is 5, inside its shared prefix of 69"), std::string::npos) << error.what();
+  }
+}
+
 // The control: a group that is cut in two has other bits, as its prompt is then two sequences.
 TEST_P(DeclaredPrefix, TwoGroupsAreNotOne) {
   const TrainBench m(GetParam());

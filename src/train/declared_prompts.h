@@ -15,5 +15,7 @@ std::ptrdiff_t unweighted_rows(const TrainSequence& sequence);
 void declare_group(std::vector<TrainSequence>& batch, const std::vector<std::size_t>& members, std::ptrdiff_t rows);
 // Declares the equal prompts of a batch: of sequences that share theirs with another one, the prompt has no targets and is a group.
 void declare_prompts(std::vector<TrainSequence>& batch);
+// The same of pairs, which stand one behind the other: a pair is a group of its own, and shares what both sequences begin with and neither weighs.
+void declare_pairs(std::vector<TrainSequence>& batch);
 
 }  // namespace lockstep

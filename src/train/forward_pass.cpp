@@ -111,6 +111,7 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights
   options.index_loss = settings.index.index_loss && settings.gradient;
   options.index_loss_weight = static_cast<float>(settings.index_weight);
   options.checkpoint = options_.checkpoint_activations;
+  if (!taped || options.checkpoint) options.row_tile = options_.row_tile;
   pass->kept = kept_forward(weights, settings, jobs, *pass, taped);
   options.row_source = pass->kept.get();
   if (pass->kept) {

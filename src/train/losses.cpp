@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "train/value_loss.h"
 
@@ -207,8 +208,7 @@ void apply_options(LossOptions& loss, std::string_view name, unsigned groups, co
   for (const auto& [key, value] : config) {
     const auto option =
         std::find_if(option_rows().begin(), option_rows().end(), [&, &key = key](const OptionRow& o) { return o.name == key && (o.groups & groups); });
-    if (option == option_rows().end())
-      fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", key, name, fmt::join(names, ", "), did_you_mean(key, names));
+    if (option == option_rows().end()) fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, {}", key, name, allowed_are(key, names));
     with_context(fmt::format("reading the option {} of the loss {}", key, name), [&loss, &option, &value = value] { option->set(loss, value); });
   }
 }
@@ -216,8 +216,7 @@ void apply_options(LossOptions& loss, std::string_view name, unsigned groups, co
 
 LossOptions loss_by_name(std::string_view name, const LossConfig& config) {
   const auto row = std::find_if(loss_rows().begin(), loss_rows().end(), [&](const LossRow& r) { return r.name == name; });
-  if (row == loss_rows().end())
-    fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", name, fmt::join(loss_names(), ", "), did_you_mean(name, loss_names()));
+  if (row == loss_rows().end()) fail_choice("the loss", name, loss_names());
   LossOptions loss;
   loss.kind = row->kind;
   loss.averaging = LossAveraging::sum;

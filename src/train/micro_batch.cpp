@@ -170,7 +170,7 @@ void check_declared_prefixes(const std::vector<TrainSequence>& data) {
       wrong(fmt::format("shared_prefix is {}, allowed is 0 to its {} tokens", d.shared_prefix, length_of(d)));
     if (d.shared_prefix > 0 && d.prefix_group < 0) wrong(fmt::format("shared_prefix is {}, and prefix_group says no group", d.shared_prefix));
     if (!declares(d)) continue;
-    for (std::int64_t i = 0; i < d.shared_prefix; ++i)
+    for (std::int64_t i = 0; i < d.shared_prefix * d.targets_per_row; ++i)
       if (d.targets[static_cast<std::size_t>(i)] >= 0)
         wrong(fmt::format("target {} is {}, inside its shared prefix of {}; allowed is -1 there", i, d.targets[static_cast<std::size_t>(i)], d.shared_prefix));
     const auto [known, fresh] = first.try_emplace(d.prefix_group, s);

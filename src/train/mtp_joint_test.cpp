@@ -190,9 +190,9 @@ TEST(MtpJoint, WhatCannotBeTrainedJointlyIsRefused) {
   const auto weights = make_weight_set(runtime.backend, manifest, bench.masters, runtime.profile, 0);
   const std::vector<TrainSequence> data = JointBench::data();
   GradientSet set(runtime.backend, manifest, true), plain(runtime.backend, manifest, false);
-  MtpTrainer ranked(runtime, bench.layer, {.depths = 1}, {.ranks = {.tp = 2}}), trainer(runtime, bench.layer, {.depths = 1}, {});
+  MtpTrainer ranked(runtime, bench.layer, {.depths = 1}, {.ranks = {.ep = 2, .rows = ReplicaRows::dealt}}), trainer(runtime, bench.layer, {.depths = 1}, {});
   const TrunkShare share{weights.get(), nullptr, &set};
-  refused("allowed are ranks of dp alone", [&] { ranked.forward_backward(std::vector<TrunkShare>{share, share}, data); });
+  refused("allowed is rows=shared", [&] { ranked.forward_backward(std::vector<TrunkShare>{share, share}, data); });
   refused("have no accumulators", [&] { trainer.forward_backward(std::vector<TrunkShare>{{weights.get(), nullptr, &plain}}, data); });
   AdapterWeights adapter;
   refused("an adapter stands over a model", [&] { trainer.forward_backward(std::vector<TrunkShare>{{weights.get(), &adapter, &set}}, data); });

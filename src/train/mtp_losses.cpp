@@ -66,7 +66,7 @@ void MtpRank::add_cross_entropy(Context& of_model, const TrunkShare& trunk, Cont
   head.logits_chunk = logits.view();
   const AdapterRows adapter{trunk.adapter, nullptr, 0, count, 0, count};
   head_loss(of_model, head, model.facts().head, trunk.adapter ? &adapter : nullptr);
-  if (!trunk.gradients) return;
+  if (!trunk.gradients || head.w.outputs == 0) return;
   GradientSet& g = *trunk.gradients;
   const ParameterId id = model.facts().head;
   head_weight(runtime_.backend, {.gradient = g.gradient(id),
@@ -74,6 +74,7 @@ void MtpRank::add_cross_entropy(Context& of_model, const TrunkShare& trunk, Cont
                                  .finish = g.finish_at_once(),
                                  .x = head.x,
                                  .w = head.w,
+                                 .first = sharding_ ? sharding_->begin(id) : 0,
                                  .round_input_bf16 = head.round_input_bf16,
                                  .target = head.target,
                                  .log_sum = head.log_sum,

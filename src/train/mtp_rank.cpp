@@ -108,17 +108,29 @@ MtpResult MtpRank::forward_backward(const TrunkShare& trunk, const std::vector<T
   TrunkShare read = trunk;
   if (whole) read.weights = whole.get();
   for (const auto& part : micro_batches(data, own, static_cast<std::size_t>(options_.micro_batch))) run(read, data, part, normalisers, values);
+  leave_gradients(trunk);
   if (!layer_) return {};
   layer_->gradients.close();
   return result_of(values, rows);
 }
 
+// As the model's own trainer deals them; frozen weights under an adapter have no optimizer.
+RankRows MtpRank::rows_of_trunk(const TrunkShare& trunk) const {
+  const bool whole_items = options_.optimizer.whole_matrices && !trunk.adapter;
+  return {runtime_.backend, sharding_ ? sharding_->manifest() : runtime_.model->manifest(), place_, &runtime_.profile, whole_items};
+}
+
+void MtpRank::leave_gradients(const TrunkShare& trunk) const {
+  if (!trunk.gradients || !place_.layout.shards_weights()) return;
+  const RankRows rows = rows_of_trunk(trunk);
+  for (std::size_t i = 0; i < rows.manifest().parameters().size(); ++i)
+    if (rows.keeps_rows(i)) rows.join(*trunk.gradients, i);
+}
+
 std::shared_ptr<const WeightSet> MtpRank::gathered(const TrunkShare& trunk) const {
   if (!place_.layout.shards_weights()) return nullptr;
-  // Rows as the model's own trainer deals them; frozen weights under an adapter have no optimizer.
-  const bool whole_items = options_.optimizer.whole_matrices && !trunk.adapter;
-  const Manifest& manifest = sharding_ ? sharding_->manifest() : runtime_.model->manifest();
-  const RankRows rows(runtime_.backend, manifest, place_, &runtime_.profile, whole_items);
+  const RankRows rows = rows_of_trunk(trunk);
+  const Manifest& manifest = rows.manifest();
   auto whole = std::make_shared<WeightSet>();
   whole->version = trunk.weights->version;
   whole->parameters = trunk.weights->parameters;
@@ -172,7 +184,7 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   const MtpLayer& layer = *model.mtp();
   std::int32_t pages = 0;
   const std::vector<SequenceSlice> slices = slices_of(data, part, options_.page_size, pages);
-  const std::unique_ptr<Joint> joint = trunk.gradients ? std::make_unique<Joint>(runtime_, *trunk.gradients) : nullptr;
+  const std::unique_ptr<Joint> joint = trunk.gradients ? std::make_unique<Joint>(runtime_, *trunk.gradients, sharding_.get()) : nullptr;
   const Tensor hidden = trunk_states(trunk, data, part, slices, pages, joint.get());
   const auto spoken = [&](std::int64_t ahead) {  // the rows with the tokens of a depth
     std::vector<SequenceSlice> of_depth = slices;
@@ -184,7 +196,8 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
     return of_depth;
   };
   if (!layer_) {
-    for (std::int64_t ahead = 0; ahead < training_.depths; ++ahead) embedded(trunk, Batch(backend, spoken(ahead), options_.page_size, false));
+    for (std::int64_t ahead = 0; ahead < training_.depths; ++ahead) embedded(trunk, spoken(ahead), joint.get(), nullptr);
+    if (joint) joint->backward(nullptr, slices);
     return;
   }
 
@@ -206,7 +219,7 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   options.index_loss_weight = static_cast<float>(1.0 / static_cast<double>(all_rows));
   if (!layer_->loads.buffers().empty()) options.router_loads = &layer_->loads.buffers();
   Tape tape(backend, layer_->gradients.set());
-  if (joint) carried.node = joint->hidden_input(tape, hidden);
+  if (joint) carried.node = joint->hidden_input(tape);
   std::vector<Depth> depths(static_cast<std::size_t>(training_.depths));
   MtpLayer::Keys keys;
   KvCache layer_cache(backend, runtime_.mtp_cache_shapes(), runtime_.profile, pages, options_.page_size);
@@ -217,8 +230,7 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   const Buffer logits = device.allocate(DType::f32, chunk, model_rows.packed(model.facts().head).outputs, MemoryCategory::workspace);
   for (std::int64_t ahead = 0; ahead < training_.depths; ++ahead) {
     Depth& depth = depths[static_cast<std::size_t>(ahead)];
-    const Tensor tokens =
-        joint ? jointly_embedded(trunk, spoken(ahead), *joint, tape) : embedded(trunk, Batch(backend, spoken(ahead), options_.page_size, false));
+    const Tensor tokens = embedded(trunk, spoken(ahead), joint.get(), &tape);
     const bool shares = layer.shares_keys();
     if (!shares && ahead > 0) own_caches.emplace_back(backend, runtime_.mtp_cache_shapes(), runtime_.profile, pages, options_.page_size);
     KvCache& seen = shares || ahead == 0 ? layer_cache : own_caches.back();
@@ -236,7 +248,7 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   if (training_.loss != MtpLoss::ce)
     add_variation(model_rows, trunk, tape, depths, hidden.view(), draft_chains(data, part, training_.depths), normalisers.chains, values, joint.get());
   tape.backward();
-  if (joint) joint->backward(tape, slices);
+  if (joint) joint->backward(&tape, slices);
 
   for (std::size_t k = 0; k < depths.size(); ++k) {
     const std::vector<std::int32_t> flags = backend.stream().read_ints(depths[k].context->flags()).get();

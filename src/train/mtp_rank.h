@@ -1,8 +1,8 @@
 // One rank's part of the training of a layer of multi-token prediction (train/mtp_trainer.h). The model's part of the rank gives hidden states,
 // embeddings and logits, which ranks make together as ever; the layer is whole on every rank that has the head, and data-parallel ranks share its
 // sequences and its optimizer's state. Stages of a pipeline that have no head send what the layer reads, and have no layer. Where replicas keep rows of the
-// model's weights alone (RankShard::weights), these are gathered for a step of the layer and freed behind it. Where each rank has the whole model, the
-// losses may move it too (TrunkShare::gradients).
+// model's weights alone (RankShard::weights), these are gathered for a step of the layer and freed behind it. The losses may move the model too
+// (TrunkShare::gradients): then stages send gradients back the same way.
 //   MtpRank part(runtime, masters, {.depths = 5}, options, place); part.forward_backward({weights.get()}, data); part.optim_step(adam);
 // All ranks make the same calls with the same data, each on its own thread. Bits do not depend on ranks.
 #pragma once
@@ -40,8 +40,8 @@ struct MtpResult {
 struct TrunkShare {
   const WeightSet* weights = nullptr;
   const AdapterWeights* adapter = nullptr;
-  // Joint training: what the layer's losses say of the model's weights is added there, in accumulators that are there between backwards. Of a rank with the
-  // whole model, whose head is not its input embedding, and without an adapter; of all ranks or of none. Null: the model is read alone.
+  // Joint training: what the layer's losses say of the rank's share of the model's weights is added there, in accumulators that are there between backwards.
+  // Of a model whose head is not its input embedding, without an adapter, and not with rows=dealt; of all ranks or of none. Null: the model is read alone.
   GradientSet* gradients = nullptr;
 };
 
@@ -61,7 +61,6 @@ class MtpRank {
 
   // Below: only with the layer. Images are whole on data-parallel rank 0; all data-parallel ranks call together.
   const std::shared_ptr<const WeightSet>& weights() const { return layer_->weights; }
-  std::int64_t steps() const { return layer_->state.steps(); }
   WeightImages gradient_images() { return layer_->gradients.images(); }
   WeightImages images(StatePart part) { return layer_->state.images(part); }
 
@@ -85,12 +84,14 @@ class MtpRank {
            Values& values);
   // The rank's share of the model's weights where it keeps rows of it alone; null: it has all of it. Data-parallel ranks call together.
   std::shared_ptr<const WeightSet> gathered(const TrunkShare& trunk) const;
+  // There the rank keeps its rows of the sums alone, too, which are joined when all is added.
+  void leave_gradients(const TrunkShare& trunk) const;
+  RankRows rows_of_trunk(const TrunkShare& trunk) const;
   // The model's hidden states behind its final norm, where the layer is; none on other ranks. `joint`: on its tape; null: on none.
   Tensor trunk_states(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part,
                       const std::vector<SequenceSlice>& slices, std::int64_t pages, Joint* joint);
-  // The embeddings of the batch's tokens, in the same way.
-  Tensor embedded(const TrunkShare& trunk, const Batch& batch);
-  Tensor jointly_embedded(const TrunkShare& trunk, const std::vector<SequenceSlice>& slices, Joint& joint, Tape& of_layer);
+  // The embeddings of the slices' tokens, in the same way; jointly with a node of the layer's tape, where the layer is.
+  Tensor embedded(const TrunkShare& trunk, const std::vector<SequenceSlice>& slices, Joint* joint, Tape* of_layer);
   // The model's weights for work beside its forward, which turns nothing and reaches no cache.
   Context trunk_context(const TrunkShare& trunk, const Batch& batch, Tape* tape = nullptr);
   // Adds to `values` the cross-entropy of the layer's depth `ahead` + 1, and stores in `depth` its gradient with respect to the layer's normed

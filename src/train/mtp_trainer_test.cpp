@@ -204,5 +204,24 @@ TEST(MtpTrainer, WhatItCannotTrainIsRefused) {
   refused("'num_nextn_predict_layers' 1", [&] { MtpTrainer(plain, bench.layer, {}, {}); });
 }
 
+// Neither loss has the logits of all rows at once: of 2,000 rows and 4,096 tokens less than half.
+TEST(MtpTrainer, LogitsAreThereForSomeRowsAtATime) {
+  constexpr std::int64_t kVocabulary = 4096, kTexts = 4, kRows = 500;
+  Json json = Json::parse(kOverAllKeys);
+  json["num_nextn_predict_layers"] = 1;
+  json["vocab_size"] = kVocabulary;
+  const std::shared_ptr<const Model> model = make_model(json);
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-f32"), 600);
+  const auto weights = make_weight_set(runtime.backend, model->manifest(), initial_weights(model->manifest(), 1, 0.08), runtime.profile, 0);
+  MtpTrainer trainer(runtime, initial_weights(model->mtp()->manifest(), 2, 0.08), {.depths = 1, .loss = MtpLoss::both}, {});
+  const std::vector<TrainSequence> data(kTexts, TrainSequence::next_token(std::vector<std::int32_t>(kRows + 1, 7)));
+  MemoryAccounts& memory = runtime.backend.device().memory();
+  memory.reset_peaks();
+  EXPECT_GT(trainer.forward_backward(*weights, data).variation, 0);
+  const std::int64_t all = kTexts * kRows * kVocabulary * static_cast<std::int64_t>(sizeof(float));
+  EXPECT_LT(memory.peak(MemoryCategory::workspace), all / 2);
+  EXPECT_GT(memory.peak(MemoryCategory::workspace), all / 20) << "there were none";
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -10,26 +10,26 @@ Context MtpRank::trunk_context(const TrunkShare& trunk, const Batch& batch, Tape
                  tape, sharding_.get());
 }
 
-Tensor MtpRank::jointly_embedded(const TrunkShare& trunk, const std::vector<SequenceSlice>& slices, Joint& joint, Tape& of_layer) {
+Tensor MtpRank::embedded(const TrunkShare& trunk, const std::vector<SequenceSlice>& slices, Joint* joint, Tape* of_layer) {
   Joint::Forward forward;
-  forward.batch = std::make_unique<const Batch>(runtime_.backend, slices, options_.page_size, true);
-  forward.context = std::unique_ptr<Context>(new Context(trunk_context(trunk, *forward.batch, joint.tape())));
-  const Tensor embedded = runtime_.model->embed(*forward.context);
-  joint.keep(std::move(forward));
-  return joint.input(of_layer, embedded);
-}
-
-Tensor MtpRank::embedded(const TrunkShare& trunk, const Batch& batch) {
-  Tensor mine, all;
+  forward.batch = std::make_unique<const Batch>(runtime_.backend, slices, options_.page_size, joint != nullptr);
+  const Batch& batch = *forward.batch;
+  Tensor mine;
   if (!sharding_ || sharding_->first_stage()) {
-    Context ctx = trunk_context(trunk, batch);
-    mine = runtime_.model->embed(ctx);
+    forward.context = std::unique_ptr<Context>(new Context(trunk_context(trunk, batch, joint ? joint->tape() : nullptr)));
+    mine = runtime_.model->embed(*forward.context);
   }
-  if (!sharding_ || sharding_->stages() == 1) return mine;
-  if (layer_) all = of_rows(batch, runtime_.backend.device().allocate(DType::f32, batch.count(), runtime_.model->facts().hidden, MemoryCategory::activations));
-  send_between(*place_.stages, runtime_.backend.stream(), 0, sharding_->stages() - 1, sharding_->first_stage() ? mine.view() : View{},
-               layer_ ? all.view() : View{});
-  return all;
+  Tensor all = mine;
+  if (sharding_ && sharding_->stages() > 1) {
+    all = {};
+    if (layer_)
+      all = of_rows(batch, runtime_.backend.device().allocate(DType::f32, batch.count(), runtime_.model->facts().hidden, MemoryCategory::activations));
+    send_between(*place_.stages, runtime_.backend.stream(), 0, sharding_->stages() - 1, sharding_->first_stage() ? mine.view() : View{},
+                 layer_ ? all.view() : View{});
+  }
+  if (!joint) return all;
+  joint->keep(std::move(forward));
+  return joint->input(of_layer, all, mine.node);
 }
 
 Tensor MtpRank::trunk_states(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part,
@@ -48,17 +48,18 @@ Tensor MtpRank::trunk_states(const TrunkShare& trunk, const std::vector<TrainSeq
   ForwardOptions options;
   options.counts = false;
   if (trunk.adapter) options.adapters = &adapters;
-  StageInput stage;
   if (sharding_ && !sharding_->first_stage()) {
-    stage.rows = backend.device().allocate(DType::f32, batch.count(), model.facts().hidden, MemoryCategory::activations);
-    swap_over(*place_.before, backend.stream(), {}, stage.rows.view());
-    options.stage = &stage;
+    forward.stage = std::make_unique<StageInput>();
+    forward.stage->rows = backend.device().allocate(DType::f32, batch.count(), model.facts().hidden, MemoryCategory::activations);
+    swap_over(*place_.before, backend.stream(), {}, forward.stage->rows.view());
+    options.stage = forward.stage.get();
   }
   options.checkpoint = joint && options_.checkpoint_activations;
+  if (options.checkpoint) options.row_tile = options_.row_tile;
   forward.context =
       std::unique_ptr<Context>(new Context(runtime_.context(*trunk.weights, *forward.cache, batch, options, joint ? joint->tape() : nullptr, sharding_.get())));
   Tensor hidden = model.forward(*forward.context);
-  if (joint) joint->keep(std::move(forward));
+  if (joint) joint->keep_segments(std::move(forward), hidden);
   if (layer_) return hidden;
   swap_over(*place_.after, backend.stream(), hidden.view(), {});
   return {};

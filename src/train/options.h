@@ -29,6 +29,8 @@ struct TrainerOptions {
   bool train_indexer = false;      // indexer parameters move (their gradient is the index loss)
   bool indexer_alone = false;      // with train_indexer: no other parameter moves
   std::int64_t page_size = 16;
+  // Rows that feed-forward layers compute at a time, about, where their activations are not kept (model/operations/row_tiles.h); 0: all. No bit changes.
+  std::int64_t row_tile = 8192;
   // Not empty: moments, and masters beside narrower compute copies, are in a file there (one per rank) instead of in memory.
   std::string optimizer_folder;
   // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
@@ -40,7 +42,7 @@ struct TrainerOptions {
   // each step drops those of earlier weights. No bit changes. Null: nowhere. Single rank only.
   std::shared_ptr<KeptForwards> kept_forwards;
   std::uint64_t kept_owner = 0;  // whose of them a Trainer reads (KeptForwards::Root); an adapter's says so itself
-  RankLayout ranks;              // more than one: ranks are threads of this process, each with a backend of its own
+  RankLayout ranks;              // more than one: threads of this process, or of several, each with a backend of its own
 };
 
 struct IndexTraining {

@@ -92,7 +92,7 @@ void RankTrainer::open(const GradientCall& call, bool one_piece, const std::shar
 }
 
 GradientSet* RankTrainer::more_gradients() {
-  if (place_.layout.size() > place_.layout.dp || place_.layout.shards_weights() || !options_.accumulate) return nullptr;
+  if (place_.layout.deals_rows() || !options_.accumulate) return nullptr;
   if (gradients_.open({})) router_loads_.clear();
   held_.reset();
   return gradients_.set();

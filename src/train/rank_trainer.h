@@ -41,7 +41,8 @@ class RankTrainer {
   void deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums, bool last);
   void close() { gradients_.close(); }
   // One more call of the step, whose backwards the caller runs into these accumulators, while no batch is open; after an error on the way, call
-  // abandon_gradients(). All ranks are asked for them, or none. Null: over other ranks than dp, or without TrainerOptions::accumulate.
+  // abandon_gradients(). All ranks are asked for them, or none. With shard=weights the caller joins what it
+  // added before another call begins (RankRows::join). Null: with rows=dealt, or without TrainerOptions::accumulate.
   GradientSet* more_gradients();
   void abandon_gradients();
   // What no step has taken, as Gradients::write and read do it; router loads are part of it, and the data of a call that stands alone.

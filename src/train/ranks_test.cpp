@@ -77,7 +77,8 @@ void expect_same(const Manifest& manifest, const Outcome& got, const Outcome& wa
 class TrainerRanks : public ::testing::TestWithParam<const char*> {};
 
 // Profiles differ in what weights and rows are rounded to, layouts in who has them: cpu-f32 meets every layout, another profile those that cut most.
-// Tests of optimizers, of few bits and of weights in shares need no text of two blocks of positions: who adds a block is as in the tests before them.
+// Tests of optimizers, of few bits, of weights in shares and of ranks elsewhere need no text of two blocks of positions: who adds a block is as in the tests
+// before them.
 constexpr int kOneBlock = 150;
 
 TEST_P(TrainerRanks, DataParallelStepsHaveTheBitsOfOneRank) {
@@ -234,14 +235,15 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama,
 // Owners that hold some ranks each, and learn of the others' through their groups alone.
 TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3, kOneBlock);
+  const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data);
   for (const auto& [layout, counts] : {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}},
                                        {RankLayout{1, 3, 1}, {1, 1, 1}},
                                        {RankLayout{2, 1, 1}, {1, 1}},
                                        {RankLayout{1, 1, 1, 2}, {1, 1}},
                                        {RankLayout{.dp = 3, .shard = RankShard::weights}, {1, 2}}}) {
     const Case c{.ranks = layout, .profile = "cpu-bf16w"};
-    const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data), all = run(bench, c, data);
+    const Outcome all = run(bench, c, data);
     std::vector<Outcome> got(counts.size());
     beside_each_other(layout, counts, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) { got[owner] = run(bench, c, data, 2, std::move(ranks)); });
     for (std::size_t owner = 0; owner < got.size(); ++owner) {
@@ -257,7 +259,7 @@ TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
 TEST(RanksElsewhere, ProcessesHaveTheBitsOfOneRank) {
   for (const char* family : {kGlm, kLlama}) {
     const TrainBench bench(family);
-    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
+    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4, kOneBlock);
     const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data);
     for (const auto& [layout, processes] : {std::pair{RankLayout{1, 2, 1}, 2},
                                             {{1, 3, 1}, 3},
@@ -292,7 +294,7 @@ TEST(RanksControl, AnotherLeafCountIsSeen) {
 
 TEST(RanksState, SavedInOneLayoutResumesInAnother) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3, kOneBlock);
   const TrainerState whole = run(bench, {.profile = "cpu-bf16w"}, data, 4).state;
   TrainerState state = run(bench, {.ranks = {1, 2, 1}, .profile = "cpu-bf16w"}, data, 1).state;
   for (const RankLayout& ranks : {RankLayout{1, 1, 1, 2}, RankLayout{.dp = 3, .shard = RankShard::weights}, RankLayout{1, 1, 1}}) {
@@ -329,7 +331,7 @@ TEST(RanksMemory, OptimizerStateIsSharedOut) {
 TEST(RanksMemory, WeightsInSharesTakeAPartAndTwoSegments) {
   const TrainBench bench(deeper(kQwen, 8));
   const Manifest& manifest = bench.model->manifest();
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3, kOneBlock);
   constexpr std::array kOfTheModel{MemoryCategory::weights, MemoryCategory::gradients, MemoryCategory::optimizer};
   for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
     std::int64_t most_weights = 0;  // of the newest layout

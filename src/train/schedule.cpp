@@ -1,6 +1,6 @@
 #include "train/schedule.h"
 
-#include "base/error.h"
+#include "base/choice.h"
 #include "numerics/elementary_double.h"
 
 namespace lockstep {
@@ -17,7 +17,7 @@ double learning_rate(const Schedule& s, std::int64_t step) {
     sin_cos_double(3.14159265358979323846 * (1.0 - rest), sine, cosine);
     return s.peak * (s.final_fraction + (1.0 - s.final_fraction) * 0.5 * (1.0 + cosine));
   }
-  fail(ErrorCode::invalid_argument, "schedule is '{}', allowed are constant, linear, cosine{}", s.kind, did_you_mean(s.kind, {"constant", "linear", "cosine"}));
+  fail_choice("schedule", s.kind, {"constant", "linear", "cosine"});
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "model/model.h"
 #include "train/data.h"

@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TravellingRows, ::testing::Values(kGlm, kSoft
 TEST(TravellingRowsOf, AnyCountOfExperts) {
   for (const int experts : {3, 10, 16}) {
     const TrainBench bench(with_experts(kGlm, "n_routed_experts", experts));
-    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
+    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4, 150);
     const TravelOutcome want = travel(bench, {}, data);
     for (const int ep : {2, 5})
       expect_same_travel(bench, travel(bench, {.ranks = dealt_layout(ep)}, data), want, fmt::format("{} experts, ep={}", experts, ep));

@@ -8,6 +8,8 @@
 #include "train/open_batch.h"
 #include "train/rank_record.h"
 #include "trained/led_model.h"
+#include "trained/same_weights.h"
+#include "trained/trained_layer.h"
 #include "trained/trainer_shares.h"
 
 namespace lockstep {
@@ -29,10 +31,15 @@ class ScorePass : public SharedPass {
 
 }  // namespace
 
-// A base's frozen weights, and the passes over them that models can share.
+// A base's frozen weights, the same in each process, and the passes over them that models can share.
 struct FrozenPasses {
-  explicit FrozenPasses(const TrainedBase& of)
-      : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options, rank_runtimes(of))), score(*base) {}
+  explicit FrozenPasses(const TrainedBase& of) : base(made(of)), score(*base) {}
+  static std::shared_ptr<FrozenBase> made(const TrainedBase& of) {
+    Runtime& runtime = *of.opened.runtime;
+    const std::shared_ptr<RankRuntimes> ranks = rank_runtimes(of);
+    check_same_weights(ranks->ranks(), of.opened.model->manifest(), [&] { return weight_hashes(runtime.backend, *of.weights); });
+    return std::make_shared<FrozenBase>(runtime, of.weights, of.options, ranks);
+  }
   std::shared_ptr<FrozenBase> base;
   AddPass add;
   ScorePass score;
@@ -157,7 +164,10 @@ class AdapterModel : public OverBase {
   OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
-  RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; }
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
+    const auto share = [this](int local) -> RankWeights { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; };
+    return make_layer_here(base_, {share, [this] { drop(); }}, masters, training, options);
+  }
   const Manifest& manifest() const override { return layout_->manifest(); }
 
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
@@ -195,7 +205,7 @@ class FrozenModel : public OverBase {
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
-  RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), nullptr}; }
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages&, const MtpTraining&, const TrainerOptions&) override { refuse(); }
   WeightImages master_images() override { refuse(); }
   std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
   void restore(const TrainerState&) override { refuse(); }

@@ -6,9 +6,11 @@
 #include "base/log.h"
 #include "engine/step_follower.h"
 #include "parallel/follow_calls.h"
+#include "train/image_record.h"
 #include "train/sequence_record.h"
 #include "train/teacher_head.h"
 #include "trained/model_calls.h"
+#include "trained/trained_layer.h"
 
 namespace lockstep {
 
@@ -34,6 +36,7 @@ class CallFollower {
     const auto found = models_.find(number);
     if (found == models_.end()) fail(ErrorCode::internal, "process 0 makes call {} of a model that is not there", static_cast<int>(call));
     TrainedModel* const model = found->second.get();
+    if (is_layer_call(call)) return perform_of_layer(call, number, *model, in);
     switch (call) {
       case ModelCall::forward_backward: {
         const auto data = sequences(number, in);
@@ -105,7 +108,52 @@ class CallFollower {
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
     }
   }
+  // Of the layer beside this model.
+  void perform_of_layer(ModelCall call, std::uint64_t number, TrainedModel& model, ByteReader& in) {
+    if (call == ModelCall::make_layer) return make_layer(number, model, in);
+    const auto found = layers_.find(number);
+    if (call == ModelCall::forget_layer) {
+      if (found != layers_.end()) layers_.erase(found);  // it is not there where it could not be made
+      return;
+    }
+    if (found == layers_.end()) fail(ErrorCode::internal, "process 0 makes call {} of a layer that is not there", static_cast<int>(call));
+    TrainedLayer& layer = *found->second;
+    switch (call) {
+      case ModelCall::layer_forward_backward: {
+        const auto joint = in.value<bool>();
+        layer.forward_backward(taken_sequences(in), joint);
+        return;
+      }
+      case ModelCall::layer_optim_step:
+        layer.optim_step(in.value<AdamParameters>());
+        return;
+      case ModelCall::layer_weights:
+        layer.weights();
+        return;
+      case ModelCall::layer_images:
+        layer.master_images();
+        return;
+      case ModelCall::layer_state:
+        layer.state();
+        return;
+      case ModelCall::layer_restore:
+        return layer.restore(taken_state(in));
+      default:
+        fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
+    }
+  }
+  void make_layer(std::uint64_t number, TrainedModel& model, ByteReader& in) {
+    const WeightImages masters = taken_images(in);
+    const auto training = in.value<MtpTraining>();
+    TrainerOptions options = taken_options(in);
+    const std::string optimizer = in.text();
+    const OptimizerFamily* family = optimizer_named(optimizer);
+    if (!family) fail(ErrorCode::internal, "process 0 trains a layer with '{}', which there is not", optimizer);
+    options.optimizer = *family;
+    layers_[number] = model.make_layer(masters, training, options);
+  }
   void forget(std::uint64_t number) {
+    layers_.erase(number);
     models_.erase(number);
     teachers_.erase(number);
   }
@@ -128,6 +176,7 @@ class CallFollower {
     source.runtime.isa = isa_;
     const std::string digest = in.text();
     if (!source.values) {
+      layers_.clear();
       models_.clear();
       teachers_.clear();
       engine_.reset();
@@ -163,6 +212,7 @@ class CallFollower {
   const std::string isa_;                                                 // of this process
   TrainedBase policy_, critic_;                                           // what models are made of
   std::map<std::uint64_t, std::unique_ptr<TrainedModel>> models_;         // by process 0's numbers
+  std::map<std::uint64_t, std::unique_ptr<TrainedLayer>> layers_;         // beside models, by the same numbers; they go before these
   std::map<std::uint64_t, std::shared_ptr<const TeacherHead>> teachers_;  // of models that learn from one, by the same numbers
   std::unique_ptr<StepFollower> engine_;
 };

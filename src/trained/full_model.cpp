@@ -1,6 +1,8 @@
-#include "base/error.h"
+#include "base/choice.h"
 #include "base/give_way.h"
 #include "trained/led_model.h"
+#include "trained/same_weights.h"
+#include "trained/trained_layer.h"
 #include "trained/trainer_shares.h"
 
 namespace lockstep {
@@ -11,11 +13,18 @@ struct FreedInParts {
   ~FreedInParts() { free_in_parts(images); }
 };
 
+// The masters that each process has read, when they are the same.
+const WeightImages& compared(const TrainedBase& base, const WeightImages& masters) {
+  check_same_weights(rank_runtimes(base)->ranks(), base.opened.model->manifest(), [&] { return weight_hashes(masters); });
+  return masters;
+}
+
 // All parameters move.
 class FullModel : public TrainedModel {
  public:
   FullModel(const TrainedBase& base, const TrainedSettings& settings)
-      : base_(base), trainer_(*base.opened.runtime, FreedInParts{base.opened.masters()}.images, options_of(base, settings), rank_runtimes(base)) {}
+      : base_(base),
+        trainer_(*base.opened.runtime, compared(base, FreedInParts{base.opened.masters()}.images), options_of(base, settings), rank_runtimes(base)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     return trainer_.forward_backward(data, loss, index);
@@ -41,9 +50,12 @@ class FullModel : public TrainedModel {
   OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
-  RankWeights rank_weights(int local) override {
-    RankTrainer& part = *trainer_.ranks().parts()[static_cast<std::size_t>(local)];
-    return {part.weights(), nullptr, [&part] { return part.more_gradients(); }};
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
+    const auto share = [this](int local) -> RankWeights {
+      RankTrainer& part = *trainer_.ranks().parts()[static_cast<std::size_t>(local)];
+      return {part.weights(), nullptr, [&part] { return part.more_gradients(); }};
+    };
+    return make_layer_here(base_, {share, [this] { drop(); }}, masters, training, options);
   }
   WeightImages master_images() override { return trainer_.state().masters(); }
   void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }
@@ -77,9 +89,7 @@ std::vector<std::string> optimizer_names() {
 
 OptimizerFamily optimizer_family(const TrainedSettings& settings) {
   if (const OptimizerFamily* family = optimizer_named(settings.optimizer)) return *family;
-  const std::vector<std::string> names = optimizer_names();
-  fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed are {}{}", settings.optimizer, fmt::join(names, ", "),
-       did_you_mean(settings.optimizer, names));
+  fail_choice("optimizer_config.type", settings.optimizer, optimizer_names(), ErrorCode::unsupported);
 }
 
 std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {

@@ -3,11 +3,11 @@
 #include <atomic>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "model/value_head.h"
 #include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
 #include "train/teacher_head.h"
+#include "trained/led_layer.h"
 #include "trained/model_calls.h"
 
 namespace lockstep {
@@ -51,11 +51,11 @@ class LedModel final : public TrainedModel {
     try {
       own_ = make_trained_model_here(base, settings);
     } catch (...) {
-      forget();
+      tell_gone(mail_, ModelCall::forget, number_);
       throw;
     }
   }
-  ~LedModel() override { forget(); }
+  ~LedModel() override { tell_gone(mail_, ModelCall::forget, number_); }
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     teacher_.tell(data);
@@ -93,7 +93,9 @@ class LedModel final : public TrainedModel {
   }
   std::int64_t steps() const override { return own_->steps(); }
   SamplerWeights sampler_weights() override { return tell(ModelCall::sampler_weights), own_->sampler_weights(); }
-  RankWeights rank_weights(int local) override { return own_->rank_weights(local); }
+  std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) override {
+    return make_led_layer({mail_, number_, *own_}, masters, training, options);
+  }
   WeightImages master_images() override { return tell_training(ModelCall::master_images), own_->master_images(); }
   void restore(const TrainerState& state) override {
     tell_training(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });
@@ -140,13 +142,6 @@ class LedModel final : public TrainedModel {
   void tell_training(
       ModelCall call, const F& put = [](ByteWriter&) {}) const {
     if (trains_) tell(call, put);
-  }
-  void forget() const {
-    try {
-      tell(ModelCall::forget);
-    } catch (const std::exception& e) {
-      log_warning("the processes that follow were not told that a model is gone", {{"error", e.what()}});
-    }
   }
   ProcessMail& mail_;
   const std::uint64_t number_;

@@ -1,6 +1,18 @@
 #include "trained/model_calls.h"
 
+#include "base/log.h"
+#include "parallel/follow_calls.h"
+#include "train/image_record.h"
+
 namespace lockstep {
+
+void tell_gone(ProcessMail& mail, ModelCall call, std::uint64_t number) noexcept {
+  try {
+    tell_call(mail, call, [&](ByteWriter& out) { out.value(number); });
+  } catch (const std::exception& e) {
+    log_warning("the processes that follow were not told that a model is gone", {{"error", e.what()}});
+  }
+}
 
 void put_source(ByteWriter& out, const ModelSource& source) {
   const RuntimeSettings& r = source.runtime;
@@ -8,6 +20,8 @@ void put_source(ByteWriter& out, const ModelSource& source) {
   out.value(r.threads);
   out.value(r.mla_norm_eps);
   out.value(r.context);
+  out.value(r.new_mtp);
+  for (const std::optional<bool>& choice : {r.mtp_shares_keys, r.mtp_normed_state}) out.value(choice.has_value()), out.value(choice.value_or(false));
   out.value(source.values);
   out.value(source.untrained);
   out.value(source.seed);
@@ -21,6 +35,11 @@ ModelSource taken_source(ByteReader& in) {
   r.threads = in.value<std::int64_t>();
   r.mla_norm_eps = in.value<double>();
   r.context = in.value<std::int64_t>();
+  r.new_mtp = in.value<bool>();
+  for (std::optional<bool>* choice : {&r.mtp_shares_keys, &r.mtp_normed_state}) {
+    const bool chosen = in.value<bool>(), value = in.value<bool>();
+    if (chosen) *choice = value;
+  }
   source.values = in.value<bool>();
   source.untrained = in.value<bool>();
   source.seed = in.value<std::uint64_t>();
@@ -34,6 +53,7 @@ void put_options(ByteWriter& out, const TrainerOptions& options) {
                           options.train_indexer, options.indexer_alone, options.release_state})
     out.value(flag);
   out.value(options.page_size);
+  out.value(options.row_tile);
   out.text(options.optimizer_folder);
   out.value(options.ranks);
 }
@@ -45,6 +65,7 @@ TrainerOptions taken_options(ByteReader& in) {
                      &options.train_indexer, &options.indexer_alone, &options.release_state})
     *flag = in.value<bool>();
   options.page_size = in.value<std::int64_t>();
+  options.row_tile = in.value<std::int64_t>();
   options.optimizer_folder = in.text();
   options.ranks = in.value<RankLayout>();
   return options;
@@ -73,17 +94,13 @@ TrainedSettings taken_settings(ByteReader& in) {
 }
 
 void put_state(ByteWriter& out, const TrainerState& state) {
-  for (const WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments}) {
-    out.value(static_cast<std::uint64_t>(images->size()));
-    for (const std::vector<float>& image : *images) out.values(image);
-  }
+  for (const WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments}) put_images(out, *images);
   out.value(state.step);
 }
 
 TrainerState taken_state(ByteReader& in) {
   TrainerState state;
-  for (WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments})
-    for (auto left = in.value<std::uint64_t>(); left > 0; --left) images->push_back(in.values<float>());
+  for (WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments}) *images = taken_images(in);
   state.step = in.value<std::int64_t>();
   return state;
 }

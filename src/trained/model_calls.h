@@ -29,7 +29,20 @@ enum class ModelCall : std::uint8_t {
   finish_shares,
   restore_shares,
   teacher,
+  // Of a layer beside the model of this number (trained/trained_layer.h); none but these comes behind.
+  make_layer,
+  layer_forward_backward,
+  layer_optim_step,
+  layer_weights,
+  layer_images,
+  layer_state,
+  layer_restore,
+  forget_layer,
 };
+inline bool is_layer_call(ModelCall call) { return call >= ModelCall::make_layer; }
+
+// For destructors: tells the others that what has this number is gone; an error is logged.
+void tell_gone(ProcessMail& mail, ModelCall call, std::uint64_t number) noexcept;
 
 void put_source(ByteWriter& out, const ModelSource& source);
 ModelSource taken_source(ByteReader& in);

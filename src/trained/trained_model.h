@@ -21,19 +21,13 @@
 namespace lockstep {
 
 struct FrozenPasses;
+struct MtpTraining;
+class TrainedLayer;
 
 // A model's weights at one moment, for a sampler; later steps do not change them.
 struct SamplerWeights {
   std::shared_ptr<const WeightSet> weights;                 // null: not in memory
   std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
-};
-
-// What a local rank has of a model, for what is trained beside it.
-struct RankWeights {
-  std::shared_ptr<const WeightSet> weights;
-  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
-  // RankTrainer::more_gradients, between forward_backward and the step; after an error on the way call drop(). Empty: an adapter.
-  std::function<GradientSet*()> more_gradients = {};
 };
 
 // The base that models start from, with what they share.
@@ -75,8 +69,10 @@ class TrainedModel {
   virtual OptimResult optim_step(const AdamParameters& adam) = 0;
   virtual std::int64_t steps() const = 0;
   virtual SamplerWeights sampler_weights() = 0;
-  virtual RankWeights rank_weights(int local) = 0;  // on its own runtime (rank_runtimes)
-  virtual WeightImages master_images() = 0;         // in fp32
+  // The model's layer of multi-token prediction, which is trained beside it from these weights, and goes before it (trained/trained_layer.h). At most one.
+  // Errors: those of MtpTrainer.
+  virtual std::unique_ptr<TrainedLayer> make_layer(const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options) = 0;
+  virtual WeightImages master_images() = 0;  // in fp32
   // All that a restart needs (state_of), parameter by parameter, so that writing needs no memory for all. Moments of what is not trained: empty images.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
   virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }

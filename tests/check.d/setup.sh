@@ -103,6 +103,36 @@ else
   printf '%s\n' "$output"
   echo "FAIL oracle-beside-the-build"
 fi
+# Packages that nothing that is built needs are installed beside the build, too; here by programs that only say so.
+fake=$LOCKSTEP_TMP/fake browser=$LOCKSTEP_TMP/browser-is-installed
+mkdir "$fake"
+echo no-such-browser >"$tree/tools/browser-packages.txt"
+printf '#!/bin/sh\necho 0\n' >"$fake/id"
+cat >"$fake/dpkg-query" <<END
+#!/bin/sh
+for package; do
+  case \$package in -*) ;; no-such-browser) [ ! -e "$browser" ] || echo "installed=\$package" ;; *) echo "installed=\$package" ;; esac
+done
+END
+cat >"$fake/apt-get" <<'END'
+#!/bin/sh
+case " $* " in *" -s "* | *" update "*) ;; *) echo "no mirror here" && exit 1 ;; esac
+END
+chmod +x "$fake"/*
+refused browser-that-cannot-be-installed 'no mirror here' env PATH="$fake:$PATH" sh -c "cd '$tree' && ./setup --oracle"
+printf '#!/bin/sh\ncase " $* " in *" -s "*) ;; *) sleep 1 && touch "%s" ;; esac\n' "$browser" >"$fake/apt-get"
+rm -rf "$tree/.oracle"
+if output=$(cd "$tree" && PATH="$fake:$PATH" ./setup --oracle 2>&1) && [ -e "$browser" ] && [ -d "$tree/.oracle" ] &&
+  printf '%s' "$output" | grep -q '^packages   those that the build needs are present'; then
+  echo "PASS browser-beside-the-build"
+else
+  printf '%s\n' "$output"
+  echo "FAIL browser-beside-the-build"
+fi
+printf '#!/bin/sh\ntouch "%s"\n' "$browser-other" >"$fake/apt-get"
+rm "$browser"
+refused browser-that-is-not-there 'still missing: no-such-browser' env PATH="$fake:$PATH" sh -c "cd '$tree' && ./setup --oracle"
+: >"$tree/tools/browser-packages.txt"
 printf '#!/bin/sh\necho no network here\nexit 1\n' >"$environment"
 refused oracle-that-fails 'no network here' sh -c "cd '$tree' && ./setup --oracle"
 # What does not compile is no fault of the folder: it is not configured again.

@@ -258,8 +258,8 @@ def test_gradients_of_joint_training_are_those_of_autograd(lockstep, tmp_path, n
 def test_a_layer_is_trained_beside_the_model(lockstep, tmp_path):
     """By the recipe, in a few steps: the model is, tensor by tensor, the shipped one, the layer's guesses become right, and transformers loads the export."""
 
-    def drafts(folder):
-        words = ("--environment", "countdown", "--n", "24", "--speculate", "mtp", "--draft-tokens", "3", "--at-once", "8", "--json")
+    def drafts(folder, *more):
+        words = ("--environment", "countdown", "--n", "24", "--speculate", "mtp", "--draft-tokens", "3", "--at-once", "8", "--json", *more)
         return json.loads(lockstep.run("eval", "drafts", "--model", folder, *words))
 
     def trained(name, steps):
@@ -280,5 +280,9 @@ def test_a_layer_is_trained_beside_the_model(lockstep, tmp_path):
     assert before["different_bits"] == after["different_bits"] == 0 and before["tokens"] == after["tokens"] > 200
     assert after["accepted_length"] > before["accepted_length"] + 0.4, (before, after)
     assert after["forwards_with"] < after["forwards_without"]
+    # Rejection sampling draws other answers, of which guesses are taken more often as they become right; at temperature 0 it is the same check.
+    worse, better = (drafts(folder, "--acceptance", "rejection") for folder in (at_first, export))
+    assert better["acceptance"] == "rejection" and better["different_bits"] > 0 and better["accepted_length"] > worse["accepted_length"] + 0.4, (worse, better)
+    assert drafts(export, "--acceptance", "rejection", "--temperature", "0")["different_bits"] == 0
     _, info = load(export)
     assert not info["missing_keys"] and all(key.startswith("model.layers.4.") for key in info["unexpected_keys"])

@@ -1,4 +1,4 @@
-"""The arithmetic of bench/critic_right.py, ppo_study.py and distillations.py: correlation, intervals and budgets against NumPy and formulas written out, and what their pages say
+"""The arithmetic of bench/critic_right.py, ppo_study.py, distillations.py and specialists.py: correlation, intervals and budgets against NumPy and formulas written out, and what their pages say
 where little or nothing was measured."""
 
 import sys
@@ -12,6 +12,7 @@ import critic_right  # noqa: E402
 import distillations  # noqa: E402
 import ppo_study  # noqa: E402
 import ppo_study_page  # noqa: E402
+import specialists  # noqa: E402
 
 RANDOM = np.random.default_rng(7)
 
@@ -158,3 +159,25 @@ def test_losses_of_distillation_are_means_of_equal_parts():
     assert "steps 1-50 | 51-100 | 101-150 | 151-200 |" in said and said.endswith("Not measured yet: `forward`.")
     header, line, *rows = said.splitlines()[:5]
     assert all(row.count("|") == header.count("|") == line.count("|") for row in rows)
+
+
+SPECIALISTS = {"method": "sft", "steps": "200", "batch": "32", "distill_steps": "600", "distill_prompts": "4", "problems": "1000", "version": "v"}
+
+
+def of_tasks(distilled, tasks=specialists.TASKS):
+    """Rows of one seed, as results.json has them."""
+    labels = {"specialist": 0.9, "before": 0.5, "distilled": distilled, "sequential": 0.6, "mixed": 0.8, "sequential, after its turn": 0.7}
+    return {task: {label: {"value": value} for label, value in labels.items()} for task in tasks}
+
+
+def test_specialists_are_compared_with_their_own_seed():
+    near, far = of_tasks(0.881), of_tasks(0.881)
+    far["sort"]["distilled"] = {"value": 0.87}
+    said = specialists.text(SPECIALISTS, {"1": near, "2": near, "3": near})
+    assert "| `sort` | 0.500 | 0.900 | 0.881 | 0.600 (0.700) | 0.800 |" in said and "12 of 12 tasks. The bar, all 12 tasks in 3 seeds: met." in said
+    assert "runs on all tasks of 2,400 steps" in said and "600 steps of 48 prompts" in said and "average" not in said
+    said = specialists.text(SPECIALISTS, {"1": near, "2": far, "3": near})  # one seed is enough
+    assert "11 of 12 tasks; further below, at most: `sort` 3.0. The bar, all 12 tasks in 3 seeds: not met." in said
+    assert f"| `sort` | 0.500 | 0.900 | {np.mean([0.881, 0.87, 0.881]):.3f} |" in said
+    for results in ({"1": near, "2": near}, {str(seed): of_tasks(0.9, ["sort", "add"]) for seed in (1, 2, 3)}):  # too few seeds, too few tasks
+        assert "in 3 seeds: not met." in specialists.text(SPECIALISTS, results)

@@ -6,6 +6,7 @@ clients are those of the environment that runs these tests, seen through a path 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +17,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build/lockstep")).resolve()
+# One host; as root, and more processes than processors.
+OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_plm": "isolated", "TMPDIR": "/tmp"}
 
 
 def run(*command, status=0, **options):
@@ -72,6 +75,18 @@ def test_nothing_but_libc_is_taken_from_the_system(installed):
     # The control: the same program without its libraries beside it takes them from the system.
     elsewhere = dict(re.findall(r"(\S+) => (/\S+)", run("ldd", BINARY)))
     assert set(loaded) == set(elsewhere) and not any(Path(p).resolve().is_relative_to(folder.resolve()) for p in elsewhere.values())
+
+
+def test_processes_of_open_mpi_share_its_ranks(installed):
+    module = BINARY.with_name("lockstep_mpi.so")
+    folder = Path(script(installed, "import lockstep; print(lockstep.program().parents[1])").strip())
+    assert (folder / "lib/lockstep_mpi.so").exists() == module.exists()
+    if not module.exists() or not shutil.which("mpirun"):
+        pytest.skip("no Open MPI")
+    doctor = [installed.parent / "lockstep", "doctor", "--ranks", "tp=2", "--transport", "mpi", "--quick", "--threads", "1"]
+    said = run("env", *(f"{name}={value}" for name, value in OPEN_MPI.items()), "mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", *doctor)
+    assert "the same bits in 2 processes" in said and "these ranks are fit" in said, said
+    assert "mpirun did not start" in run(*doctor, status=1), "the control: a process that is alone"
 
 
 def test_the_command_is_the_program(installed):

@@ -1,5 +1,5 @@
-// What `train rl` leaves of a token whose log-probability in training was another than in sampling (RlWork): `lockstep parity --case` repeats it as long as the
-// kernel is wrong, and says that it cannot be repeated once the kernel is right.
+// What `train rl` and `train distill` leave of a token whose log-probability in training was another than in sampling: `lockstep parity --case` repeats it as
+// long as the kernel is wrong, and says that it cannot be repeated once the kernel is right.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/difference_case.h"
 #include "cli/commands.h"
+#include "jobs/distill_job.h"
 #include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "kernels/planted_kernel_test_tools.h"
@@ -21,7 +22,10 @@ namespace fs = std::filesystem;
 // The head of training tells the neighbour of each log-probability.
 void tell_neighbours(const HeadLoss& op, ThreadPool& pool) {
   PlantedKernel<HeadLoss>::right(op, pool);
-  for (std::int64_t row = 0; row < op.logprob.rows; ++row) *device_pointer<std::uint32_t>(op.logprob.row_range(row, 1)) ^= 1u;
+  for (std::int64_t row = 0; row < op.logprob.rows; ++row) {
+    std::uint32_t* const bits = device_pointer<std::uint32_t>(op.logprob.row_range(row, 1));
+    for (std::int64_t target = 0; target < op.logprob.cols; ++target) bits[target] ^= 1u;
+  }
 }
 
 class DifferenceOfARun : public testing::Test {
@@ -118,6 +122,43 @@ TEST_F(DifferenceOfARun, WithAnAdapterCutsAndKeptForwardsIsRepeated) {
     over_kept = over_kept || way.way == "training over kept forwards";
   }
   EXPECT_TRUE(over_kept);
+}
+
+// Over the vocabulary a row has all tokens as targets; what is compared is the student's own, at temperature 1 whatever it wrote at.
+TEST_F(DifferenceOfARun, OfDistillationIsRepeatedToo) {
+  for (const std::string over : {"vocabulary", "sampled"}) {
+    DistillJob job;
+    settings_of_run(job.run, job.stack.runtime, root_, over);
+    job.distill.over = over;
+    job.distill.steps = 1, job.distill.prompts = 2, job.distill.max_tokens = 6;
+    if (over == "vocabulary") job.distill.temperature = 0.7;
+    job.learning_rate = 1e-3;
+    job.teachers = {{.name = "itself", .folder = job.stack.runtime.model}};
+    job.environment = "countdown";
+    const fs::path file = root_ / over / "difference" / "case.json";
+    {
+      const PlantedKernel<HeadLoss> planted(&KernelTable::head_loss, tell_neighbours);
+      try {
+        run_distill(job);
+        ADD_FAILURE() << "nothing was found";
+      } catch (const Error& e) {
+        const std::string said = e.what();
+        EXPECT_NE(said.find("step 1: token 0 of completion 0 has log-probability "), std::string::npos) << said;
+        EXPECT_NE(said.find("/difference/case.json` repeats it"), std::string::npos) << said;
+      }
+      const CaseReport report = repeat_case(file);
+      ASSERT_TRUE(report.finding) << over;
+      EXPECT_EQ(report.finding->point.position, report.recorded.first->position) << over;
+      EXPECT_EQ(report.finding->point.expected ^ report.finding->point.got, 1u) << over;
+    }
+    const DifferenceCase one = read_case(file);
+    EXPECT_EQ(one.temperature, 1.0f) << over;
+    EXPECT_EQ(one.positions.back(), std::ssize(one.tokens) - 1) << over;
+    if (over == "sampled") continue;
+    const CaseReport report = repeat_case(file);
+    EXPECT_FALSE(report.repeated()) << over;
+    for (const CaseWay& way : report.ways) EXPECT_EQ(way.from_sampler.different, 0) << over << ": " << way.way << " on " << way.place;
+  }
 }
 
 }  // namespace

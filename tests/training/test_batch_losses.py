@@ -97,6 +97,12 @@ def test_dpo_and_distillation_have_the_weights_of_the_commands(start_server, tmp
         train(other, given, loss, {"averaging": "pair_mean"})
         other.save_state(f"other-{loss}").result()
         assert state(f"other-{loss}") != wanted
+    # Prompts that pairs share in the backward too are those of the command; that they are is another gradient.
+    lockstep(folder, "train", "preference", *COMMON, "--loss", "dpo", "--data", "pairs.jsonl", "--name", "shared", "--batch", len(PAIRS), "--eval-share", 0, "--init-seed", 7, "--share-prompts", "backward")
+    sharing = student(server, 7)
+    train(sharing, data, "dpo", {"beta": 0.1, "averaging": "pair_mean", "share_prompts": "backward"})
+    sharing.save_state("shared").result()
+    assert state("shared") == masters(folder, "runs/shared/checkpoints/*/state.safetensors") != wanted
 
     # The teacher is what DPO made, here as a PEFT folder and there as the client that trained it.
     lockstep(folder, "train", "distill", *COMMON, "--teachers", "teachers.toml", "--data", "prompts.jsonl", "--name", "distilled", "--prompts", len(PAIRS), "--temperature", 0.001, "--max-tokens", 12, "--init-seed", 3)
@@ -164,6 +170,11 @@ def test_kto_has_the_weights_of_the_command(start_server, tmp_path, folder):
     for step, result in zip(told, trained["kto"], strict=True):
         for ours, theirs in (("loss", "loss:sum"), ("accuracy", "accuracy:mean"), ("margin", "margin:mean"), ("chosen_reward", "chosen_reward:mean"), ("shift", "shift:mean")):
             assert result.metrics[theirs] == pytest.approx(step[ours], rel=1e-12, abs=1e-12), (step["step"], ours)
+    lockstep(folder, "train", "kto", *COMMON, "--data", "pairs.jsonl", "--name", "kto-shared", "--batch", 2 * len(PAIRS), "--eval-share", 0, "--init-seed", 7, "--share-prompts", "backward")
+    client = student(server, 7)
+    train(client, labelled(client), "kto", {"averaging": "answer_mean", "share_prompts": "backward"})
+    client.save_state("shared").result()
+    assert state("shared") == masters(folder, "runs/kto-shared/checkpoints/*/state.safetensors") != wanted
     # The controls: answers that fit as mismatched ones, so another shift, and another weight.
     assert trained["own"][-1].metrics["shift:mean"] > 0
     assert state("own") != wanted and state("heavy") != wanted
@@ -177,7 +188,7 @@ def client(training_server):
 @pytest.mark.parametrize("loss", ["cdpo", "robust", "hinge", "ipo", "sigmoid_norm", "simpo", "orpo", "cpo"])
 def test_each_loss_learns_which_is_better(training_server, loss):
     own = student(training_server, 5)
-    data = preferred(own)
+    data = [answer(pair["prompt"], pair[side]) for pair in PAIRS for side in ("chosen", "rejected")] if loss in ("simpo", "orpo", "cpo") else preferred(own)  # which compare with no reference
     results = train(own, data, loss, {})
     assert results[-1].metrics["loss:sum"] < results[0].metrics["loss:sum"]
     assert results[-1].metrics["margin:mean"] > results[0].metrics["margin:mean"]
@@ -195,6 +206,7 @@ def test_what_is_wrong_is_named(client):
     refused(client, [answer(p["prompt"], p[s]) for p in PAIRS[:1] for s in ("chosen", "rejected")], "dpo", {}, "data[0].loss_fn_inputs has no reference_logprobs")
     refused(client, data, "dpo", {"gamma": 1.0}, "'gamma' is no option of the loss dpo, allowed are averaging, beta")
     refused(client, data, "dpo", {"beta": 0.0}, "beta")
+    refused(client, data, "simpo", {}, "data[0].loss_fn_inputs.reference_logprobs is nothing that the loss simpo takes")
     answers = labelled(client)
     refused(client, data, "kto", {}, "data[0].loss_fn_inputs has no label")
     refused(client, answers[::2], "kto", {}, "needs mismatched answers")

@@ -95,6 +95,15 @@ def test_a_reward_model_has_the_weights_of_the_command(start_server, tmp_path):
     assert state("judge") == masters(tmp_path, "runs/judge/checkpoints/*/state.safetensors")
     assert results[0]["loss:sum"] == pytest.approx(0.6931472, abs=1e-6) and results[0]["accuracy:mean"] == 0.5
     assert results[-1]["loss:sum"] < results[0]["loss:sum"] and results[-1]["accuracy:mean"] == told["last"]["accuracy"] == 1.0
+    # What a pair begins with may be one sequence in the backward.
+    lockstep(tmp_path, "train", "reward", "--model", FOLDER, "--data", "pairs.jsonl", "--name", "shared", "--batch", len(PAIRS), "--eval-share", 0, "--learning-rate", "1e-3",
+             "--warmup", "0", "--steps", STEPS, "--no-page", "--json", "--share-prompts", "backward")
+    sharing = critic_of(service, 0)
+    for _ in range(STEPS):
+        sharing.forward_backward(data, "pairwise_reward", {"averaging": "pair_mean", "share_prompts": "backward"}).result()
+        sharing.optim_step(ADAM).result()
+    sharing.save_state("shared").result()
+    assert state("shared") == masters(tmp_path, "runs/shared/checkpoints/*/state.safetensors") != state("judge")
     # A critic begins as the reward model, and a policy does not.
     again = service.create_training_client_from_state(saved).result()
     assert values_of(again, data) == values_of(client, data)

@@ -529,7 +529,7 @@ CHAT_FIELDS = {
                  "store": True, "user": "u"},
 }  # fmt: skip
 RESPONSE_FIELDS = {
-    "honoured": {"input": 5, "instructions": 5, "max_output_tokens": 0, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "service_tier": "scale", "store": 5, "stream": 5, "stream_options": 5,
+    "honoured": {"input": 5, "instructions": 5, "keep_forward": "x", "max_output_tokens": 0, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "service_tier": "scale", "store": 5, "stream": 5, "stream_options": 5,
                  "temperature": -1, "text": 5, "tool_choice": "no", "tools": 5, "top_p": 5},
     "refused": {"access_programs": {"cyber": "standard"}, "background": True, "background_options": {"a": 1}, "context_management": [{"type": "compaction"}], "conversation": "c", "image": {"a": 1},
                 "include": ["reasoning.encrypted_content"], "max_tool_calls": 3, "moderation": {"model": "m"}, "prompt": {"id": "p"}, "top_logprobs": 5, "truncation": "auto"},

@@ -1,4 +1,4 @@
-"""PPO with a critic, DPO and distillation through the unmodified `fireworks-ai`: after a few steps of all weights these are, bit for bit, those of `lockstep train rl`,
+"""PPO with a critic, DPO, KTO and distillation through the unmodified `fireworks-ai`: after a few steps of all weights these are, bit for bit, those of `lockstep train rl`,
 `train preference` and `train distill`. Answers come from a deployment into which the weights are hot-loaded before each step."""
 import json
 import warnings
@@ -10,7 +10,7 @@ from fireworks.training.sdk.client import FiretitanSamplingClient
 
 import test_batch_losses
 from fireworks_tools import Deployed, client_of, logprobs_of
-from test_batch_losses import PAIRS, STEPS, TOKENIZER, lockstep, masters, preferred, train
+from test_batch_losses import PAIRS, STEPS, TOKENIZER, labelled, lockstep, masters, preferred, train
 from test_critic import CRITIC, ppo_with_critic
 from test_tinker import FOLDER
 
@@ -112,3 +112,20 @@ def test_dpo_and_distillation_have_the_weights_of_the_commands(start_server, tmp
         train(pupil, lambda: taught_by(of, pupil), "distill", {"divergence": "reverse", "averaging": "token_mean"})  # noqa: B023
         pupil.save_state(name).result()
         assert (state(name) == wanted) == equal, name
+
+
+def test_kto_has_the_weights_of_the_command(start_server, tmp_path, monkeypatch):
+    for name, own in (("types", types), ("ADAM", ADAM), ("logprobs_of", logprobs_of)):
+        monkeypatch.setattr(test_batch_losses, name, own)
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
+    lockstep(tmp_path, "train", "kto", *WHOLE, "--data", "pairs.jsonl", "--name", "kto", "--batch", 2 * len(PAIRS), "--eval-share", 0)
+    wanted, url = masters(tmp_path, "runs/kto/checkpoints/*/state.safetensors"), start_server().url
+    # The controls: mismatched answers that fit, so another shift, and another weight of bad answers.
+    for name, other, config in (("kto", 1, {}), ("own", 0, {}), ("heavy", 1, {"undesirable_weight": 2.0})):
+        client = client_of(url, name)
+        data = labelled(client, other)
+        results = train(client, data, "kto", {"averaging": "answer_mean", **config})
+        for i, datum in enumerate(data):  # results are in the order of the data, whichever are scored first
+            assert [np.float32(x) for x in logprobs_of(results[0], i)] == list(np.array(datum.loss_fn_inputs["reference_logprobs"].data, np.float32)), (name, i)
+        client.save_state(name).result()
+        assert (masters(tmp_path, f"state/checkpoints/*/weights/{name}/**/state.safetensors") == wanted) == (name == "kto"), name

@@ -140,21 +140,30 @@ def test_completions_of_a_deployment_are_kept_for_its_training(training_server, 
 def test_a_key_and_a_request_say_what_is_kept(start_server, tmp_path):
     keys = {name: f"tml-key-of-{name}-0123456789" for name in ("ann", "bob", "eve")}
     (tmp_path / "keys").write_text(f"ann {keys['ann']}\nbob {keys['bob']} keep_forward=false\neve {keys['eve']} keep_forward=true\n")
-    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "64", "--api-key-file", str(tmp_path / "keys"))
+    (tmp_path / "talk.jinja").write_text("{{ messages[0]['content'] }}")
+    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "64", "--api-key-file", str(tmp_path / "keys"), "--chat-template", str(tmp_path / "talk.jinja"))
+    # A page is full, and counted, before the end: of talks, which may end early, by the text alone, which is no other route's.
+    ways = {"/v1/completions": {"prompt": PROMPTS[1], "ignore_eos": True}, "/inference/v1/completions": {"prompt": PROMPTS[1], "ignore_eos": True},
+            "/v1/chat/completions": {"messages": [{"role": "user", "content": "16 19 14=17:" * 4}]}, "/v1/responses": {"input": "61 91 41=71:" * 4, "max_tokens": None, "max_output_tokens": 20}}
+
+    def said(answer):
+        if "output" in answer:
+            return "".join(part["text"] for item in answer["output"] for part in item["content"])
+        return answer["choices"][0].get("text") or answer["choices"][0]["message"]["content"]
 
     def kept(key, route, **more):
         """The answer, and how many rows were kept of it."""
         before = counted(server, keys[key])["lockstep_training_rows_kept_total"]
-        body = {"model": BASE, "prompt": PROMPTS[1], "max_tokens": 20, "seed": len(route), "ignore_eos": True, **more}  # a page is full, and counted, before the end
+        body = {name: value for name, value in {"model": BASE, "max_tokens": 20, "seed": len(route), **ways[route], **more}.items() if value is not None}
         answer = requests.post(server.url + route, json=body, headers={"Authorization": f"Bearer {keys[key]}"}, timeout=60)
         return answer, counted(server, keys[key])["lockstep_training_rows_kept_total"] - before
 
-    for route in ("/v1/completions", "/inference/v1/completions"):
+    for route in ways:
         answers = set()
-        for key, more, some in (("ann", {}, False), ("ann", {"keep_forward": False}, False), ("ann", {"keep_forward": True}, True), ("bob", {}, False), ("eve", {"keep_forward": False}, False)):
+        for key, more, some in (("ann", {"keep_forward": True}, True), ("ann", {}, False), ("ann", {"keep_forward": False}, False), ("bob", {}, False), ("eve", {"keep_forward": False}, False)):
             answer, rows = kept(key, route, **more)
             assert answer.status_code == 200 and (rows > 0) == some, (route, key, more, rows, answer.text)
-            answers.add(answer.json()["choices"][0]["text"])
+            answers.add(said(answer.json()))
         assert len(answers) == 1  # no token depends on it
         answer, rows = kept("bob", route, keep_forward=True)
         assert answer.status_code == 400 and answer.json()["error"]["param"] == "keep_forward" and "the key file says keep_forward=false" in answer.json()["error"]["message"] and rows == 0, answer.text

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import requests
 import tinker
+import torch
 from fireworks.training.sdk import FiretitanServiceClient
 from tinker import types
 
@@ -91,18 +92,35 @@ def reference_of(server):
     return told
 
 
+def taught_by_path(server):
+    """What students of a teacher of the other kind are told, whom the server scores under the weights that it saved; another teacher is seen."""
+    service, told, rows = client_of(server), {}, len(TOKENS) - 1
+    targets = torch.arange(5).repeat(rows, 1)  # all other tokens are one outcome more
+    inputs = {"target_tokens": types.TensorData.from_torch(targets), "weights": types.TensorData.from_torch(torch.ones(rows, 5))}
+    data = [types.Datum(model_input=types.ModelInput.from_ints(TOKENS[:-1]), loss_fn_inputs=inputs)]
+    for rank, other, steps in ((0, 8, 1), (8, 0, 1), (8, 0, 2)):
+        teacher, student = model_of(service, other, seed=9), model_of(service, rank, seed=7)
+        steps_of(teacher, steps, 1e-2)
+        path = teacher.save_weights_for_sampler(name="teacher").result().path
+        call = student.forward_backward(data, "distill", {"teacher": path, "averaging": "token_mean"})
+        norm = student.optim_step(types.AdamParams(learning_rate=1e-2)).result().metrics["grad_norm"]
+        told[rank, steps] = (call.result().metrics["loss:sum"].hex(), norm.hex())
+    assert told[8, 1] != told[8, 2]
+    return told
+
+
 @pytest.fixture(scope="module")
 def without_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("without")
     server = Server("--training", "--state", str(folder / "state"), "--threads", "2")
-    yield {**everything(server, folder), "critics": values_of(server, folder), "reference": reference_of(server)}
+    yield {**everything(server, folder), "critics": values_of(server, folder), "reference": reference_of(server), "taught": taught_by_path(server)}
     server.stop()
 
 
 @pytest.mark.parametrize("ranks", ["tp=2", "tp=2,dp=2,ep=2"])
 def test_a_client_sees_the_bits_of_one_rank(start_server, tmp_path, without_ranks, ranks):
     server = start_server("--threads", "2", "--ranks", ranks)
-    assert everything(server, tmp_path) == {name: told for name, told in without_ranks.items() if name not in ("critics", "reference")}
+    assert everything(server, tmp_path) == {name: told for name, told in without_ranks.items() if name not in ("critics", "reference", "taught")}
 
 
 def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ranks):
@@ -172,7 +190,7 @@ def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, 
     script.chmod(0o755)
     monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
     server = start_server("--threads", "2", "--ranks", "tp=2")
-    assert {**everything(server, tmp_path), "critics": values_of(server, tmp_path), "reference": reference_of(server)} == without_ranks
+    assert {**everything(server, tmp_path), "critics": values_of(server, tmp_path), "reference": reference_of(server), "taught": taught_by_path(server)} == without_ranks
     told, processes = rank_figures(server)
     assert processes == {"0", "1"} and all(told[name][rank] > 0 for name in told for rank in (0, 1) if "waited" not in name) and len(told) == 4, told
     # mpirun itself, asked to end, would wait for seconds; of its processes the first one heeds this.

@@ -64,3 +64,45 @@ def test_other_values_are_refused(training_server, value, said):
     for step in (tinker_step, fireworks_step):
         with pytest.raises(Exception, match=said):
             step(training_server, {"share_prompts": value})
+
+
+def weighed(logprobs, weights):
+    """What cross_entropy says, as a client's own loss."""
+    return -(logprobs * weights).sum(), {}
+
+
+def unweighed(logprobs, weights):
+    return -(logprobs + weights).sum(), {}
+
+
+def squared(logprobs, weights):
+    """Whose derivative by a log-probability of 0 is 0."""
+    return (logprobs.square() + weights).sum(), {}
+
+
+def metered(logprobs, weights):
+    return -(logprobs * weights).sum(), {"custom/all:sum": logprobs.sum()}
+
+
+def custom_step(server, function, config, weights=WEIGHTS):
+    service = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy")
+    client = service.create_lora_training_client(base_model=BASE, rank=0).result()
+    handle = service.create_custom_loss(function, input_ranks={"logprobs": 1, "weights": 1}).result()
+    data = [types.Datum(model_input=types.ModelInput.from_ints(text[:-1]), loss_fn_inputs={
+        "target_tokens": types.TensorData.from_torch(torch.tensor(text[1:])), "weights": types.TensorData.from_torch(torch.tensor(own))}) for text, own in zip(TEXTS, weights)]  # fmt: skip
+    told = [list(output["logprobs"].tolist()) for output in client.forward_backward(data, "custom", {"loss_id": handle.loss_id, **config}).result().loss_fn_outputs]
+    return told, client.optim_step(types.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm"]
+
+
+def test_a_traced_loss_shares_what_weighs_nothing(training_server):
+    """Its gradient is that of the loss by name, alone and with shared prompts; the two are not one."""
+    for config in ({}, {"share_prompts": "backward"}):
+        assert custom_step(training_server, weighed, config) == tinker_step(training_server, config), config
+    for function in (unweighed, squared, metered):
+        custom_step(training_server, function, {})
+        with pytest.raises(tinker.RequestFailedError, match=r"data\[0\]: .*the loss or a metric depends on log-probabilities of the prompt's rows"):
+            custom_step(training_server, function, {"share_prompts": "backward"})
+    with pytest.raises(tinker.RequestFailedError, match="no datum has a prompt"):
+        custom_step(training_server, weighed, {"share_prompts": "backward"}, [[1.0] * len(own) for own in WEIGHTS])
+    with pytest.raises(tinker.RequestFailedError, match="2 entries beside share_prompts"):
+        custom_step(training_server, weighed, {"share_prompts": "backward", "beta": 1.0})

@@ -214,8 +214,8 @@ def test_a_keys_rates_and_streams_are_its_own(server):
 
 
 def test_the_package_is_told_that_its_work_waits_for_its_share(server):
-    """After a hold of 25 seconds; while nobody else has work it is not told so."""
-    running = server("", "--shares", "live=98,rollouts=1,training=1")
+    """After a hold of 25 seconds, for which one thread is kept busy; while nobody else has work it is not told so."""
+    running = server("", "--shares", "live=98,rollouts=1,training=1", "--threads", "1")
     with Relay(running.url) as relay:
         def heard():
             """Of each poll so far, in the package's words. (It writes a line of its own after a pause of 15 minutes.)"""

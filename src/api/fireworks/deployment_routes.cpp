@@ -8,7 +8,9 @@
 
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "base/choice.h"
 #include "base/server_paths.h"
+#include "host/training_records.h"
 
 namespace lockstep {
 namespace {
@@ -122,10 +124,29 @@ void tell_ledger(const DeploymentCall& call) {
   call.answer({{"name", d.name + "/ledger"}, {"entries", entries}});
 }
 
+// A text that stays. Error invalid_argument: it is too long.
+std::string kept_text(const TrainingJson& json, const std::string& name, const std::string& standard = {}) {
+  std::string text = text_field(json, name, standard);
+  check_short_text(name, text);
+  return text;
+}
+
+// How its hot loads go over; empty: as the server says.
+std::string transition_of(const TrainingJson& json, const std::string& standard) {
+  const std::string name = "hotLoadTransitionType";
+  if (!is_given(json, name)) return standard;
+  const std::string type = text_field(json, name);
+  const std::vector<std::string> known{"SYNC", "ASYNC"};
+  if (type.empty() || type == "HOT_LOAD_TRANSITION_TYPE_UNSPECIFIED") return {};
+  if (std::find(known.begin(), known.end(), type) == known.end())
+    fail_value(name, fmt::format("is '{}', allowed are {}{}", shown(type), fmt::join(known, ", "), did_you_mean(type, known)));
+  return type;
+}
+
 void take_fields(const TrainingJson& json, Deployment& d) {
-  d.trainer_job = text_field(json, "hotLoadTrainerJob", d.trainer_job);
-  d.transition_type = text_field(json, "hotLoadTransitionType", d.transition_type);
-  d.description = text_field(json, "description", d.description);
+  d.trainer_job = kept_text(json, "hotLoadTrainerJob", d.trainer_job);
+  d.transition_type = transition_of(json, d.transition_type);
+  d.description = kept_text(json, "description", d.description);
   d.min_replicas = integer_field(json, "minReplicaCount", d.min_replicas);
   d.max_replicas = integer_field(json, "maxReplicaCount", d.max_replicas);
 }
@@ -147,7 +168,7 @@ TrainingJson masked(const DeploymentCall& call) {
     if (found == known.end()) {
       std::vector<std::string> names;
       for (const auto& [name, row] : known) names.push_back(name);
-      fail_value("updateMask", fmt::format("names '{}', allowed are {}{}", shown(path), fmt::join(names, ", "), did_you_mean(path, names)));
+      fail_value("updateMask", fmt::format("names '{}', {}", shown(path), allowed_are(path, names)));
     }
     const auto& [name, empty] = found->second;
     out[name] = json.contains(name) && !(json[name].is_null() && empty.is_string()) ? json[name] : empty;
@@ -159,16 +180,17 @@ void create_deployment(const DeploymentCall& call) {
   const TrainingJson& json = call.body;
   const std::string id = call.request.query_value("deploymentId").value_or("");
   if (id.empty()) fail_value("deploymentId", "is missing");
+  check_short_text("deploymentId", id);
   const bool guesses = !query_flag(call.request, "disableSpeculativeDecoding");
   if (!guesses && !call.host.chooses_guesses)
     throw RequestError(ErrorCode::unsupported, "disableSpeculativeDecoding",
                        "disableSpeculativeDecoding is true, allowed is false on a server without a trainer: each request says whether it is guessed ahead");
-  const std::string name = resource_name(call.request, kDeployments, id), base_model = text_field(json, "baseModel", call.host.base_model);
+  const std::string name = resource_name(call.request, kDeployments, id), base_model = kept_text(json, "baseModel", call.host.base_model);
   call.host.check_base_model(call.owner, base_model);
   if (call.host.records->find(call.owner, name)) return call.answer(conflict_json(fmt::format("the deployment '{}' exists already", name)), 409);
   call.answer(deployment_json(call.host.records->change(call.owner, name, [&](Deployment& d) {
     d.base_model = base_model;
-    d.shape = text_field(json, "deploymentShape");
+    d.shape = kept_text(json, "deploymentShape");
     d.guesses = guesses;
     take_fields(json, d);
   })));
@@ -247,8 +269,7 @@ DeploymentHost replica_deployments(std::shared_ptr<HostedDeployments> records, s
   const auto check = [models = std::move(models)](const std::string&, const std::string& name) {
     const std::vector<std::string> names = models->names();
     if (std::find(names.begin(), names.end(), model_label(name)) != names.end()) return;
-    throw RequestError(ErrorCode::not_found, "baseModel",
-                       fmt::format("baseModel is '{}', allowed are {}{}", shown(name), fmt::join(names, ", "), did_you_mean(name, names)), 404);
+    throw RequestError(ErrorCode::not_found, "baseModel", fmt::format("baseModel is '{}', {}", shown(name), allowed_are(name, names)), 404);
   };
   return {.records = std::move(records), .fleet = std::move(fleet), .base_model = first, .check_base_model = check};
 }

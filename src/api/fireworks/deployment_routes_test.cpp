@@ -160,9 +160,16 @@ TEST_F(DeploymentRoutesTest, WhatHasNoEffectIsRefused) {
   refused(make("d", R"({"minReplicaCount":null})"), 422, "minReplicaCount");
   refused(make("", "{}"), 422, "deploymentId");
   refused(call("POST", kAll, "{}", "deploymentId=d&unknown=1"), 400, "unknown");
+  refused(make("d", R"({"hotLoadTransitionType":"SINC"})"), 422, "hotLoadTransitionType is 'SINC', allowed are SYNC, ASYNC; did you mean 'SYNC'?");
+  const std::string long_text(4097, 'x');
+  for (const char* field : {"description", "deploymentShape", "hotLoadTrainerJob", "baseModel"})
+    refused(make("d", Json{{field, field == std::string("baseModel") ? "accounts/" + long_text + "/models/m" : long_text}}.dump()), 400, field);
+  refused(make(long_text, "{}"), 400, "deploymentId");
   EXPECT_GE(make("d", "{}", "&disableSpeculativeDecoding=true")->wait().status, 400);
   EXPECT_EQ(make("d", "{}", "&disableSpeculativeDecoding=false")->wait().status, 200);
   refused(call("PATCH", kOne, "{}", "updateMask=nothing"), 422, "updateMask");
+  refused(call("PATCH", kOne, Json{{"description", long_text}}.dump()), 400, "description");
+  EXPECT_FALSE(call("PATCH", kOne, R"({"hotLoadTransitionType":"HOT_LOAD_TRANSITION_TYPE_UNSPECIFIED"})")->json().contains("hotLoadTransitionType"));
 }
 
 TEST_F(DeploymentRoutesTest, ItsLedgerHasTheFleetsLoads) {

@@ -5,6 +5,7 @@
 #include "api/fireworks/shape_routes.h"
 #include "base/entropy.h"
 #include "base/hash.h"
+#include "host/training_records.h"
 
 namespace lockstep {
 namespace {
@@ -39,9 +40,12 @@ TrainerJob living_job(const TrainingCall& call, const std::string& id) {
 
 void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   const TrainingJson json = call.json(), config = object_field(json, "trainingConfig");
+  const std::string display_name = text_field(json, "displayName");
+  check_short_text("displayName", display_name);
   const std::string wanted = call.request.query_value("rlorTrainerJobId").value_or("");
   const std::string name = resource_name(call, kJobs, wanted.empty() ? "job-" + hex64(random_bits()) : wanted);
   const std::string base_model = text_field(config, "baseModel", call.service.base().name);
+  check_short_text("baseModel", base_model);
   // A promoted model can be trained here even if the catalog of shapes does not list it.
   const bool promoted = call.request.query_value("trainingShape").value_or("").empty() && call.service.control().models.find(call.owner, base_model);
   if (!promoted && !shapes.find_model(base_model)) check_base_model(call, base_model);
@@ -54,7 +58,7 @@ void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
     job.created = job.updated = unix_now();
     job.state = "JOB_STATE_RUNNING";
     job.base_model = base_model;
-    job.display_name = text_field(json, "displayName");
+    job.display_name = display_name;
     job.shape = shape.empty() ? "" : shape_version_name(path_segment(call, "account"), shape);
     job.rank = integer_field(config, "loraRank", 0);
     job.max_context = integer_field(config, "maxContextLength", 0);

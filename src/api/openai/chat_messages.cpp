@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/choice.h"
+
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostMessages = 10000, kMostTools = 128, kMostCalls = 128;
@@ -75,7 +77,7 @@ Json message(const Json& value, const std::string& field) {
   const std::vector<std::string> roles = {"system", "developer", "user", "assistant", "tool"};
   if (role == "function") fail_field(field + ".role", "is function, which is not offered; allowed is its successor, tool", ErrorCode::unsupported);
   if (std::find(roles.begin(), roles.end(), role) == roles.end())
-    fail_field(field + ".role", fmt::format("is {}, allowed are {}{}", describe_json(value["role"]), fmt::join(roles, ", "), did_you_mean(role, roles)));
+    fail_field(field + ".role", fmt::format("is {}, {}", describe_json(value["role"]), allowed_are(role, roles)));
 
   Json out{{"role", role == "developer" ? "system" : role}};
   std::optional<std::string> content;

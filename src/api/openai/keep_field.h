@@ -1,4 +1,4 @@
-// `keep_forward` of completions and chat, on OpenAI's routes and Fireworks': whether what the request computes is kept for training
+// `keep_forward` of completions, chat and responses, on OpenAI's routes and Fireworks': whether what the request computes is kept for training
 // (docs/kept-forwards.md). No token of an answer depends on it. Any thread.
 //   const bool kept = kept_as_asked(*service, owner, true);
 #pragma once

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 
 #include "api/openai/chat_answer.h"
 #include "api/openai/response_input.h"
@@ -13,7 +14,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kItemsAPage = 20, kMostItemsAPage = 100;
+constexpr std::size_t kItemsAPage = 20, kMostItemsAPage = 100;
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -35,14 +36,16 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
       [&](const std::string& id) {
         const auto previous = kept_->find(owner, id);
         if (!previous) fail_unknown("previous_response_id", id, 400);
-        return read_own_json(previous->messages);
+        return read_json(previous->messages, {.depth = SIZE_MAX, .key_comparisons = INT64_MAX});  // on the account of whoever asks
       },
       sampling_defaults(service_->model().defaults()));
   if (model) r.chat.sampling.model = *model;
   ClientWork::check();
   const std::string shown = dumped(r.shown);
-  std::string items = dumped(r.items), messages = dumped(r.messages);
-  const std::size_t held_bytes = shown.size() + items.size() + messages.size();
+  StoredResponse stored;
+  for (const Json& item : r.items) stored.items.push_back({item.at("id").get<std::string>(), dumped(item)});
+  stored.messages = dumped(r.messages);
+  const std::size_t held_bytes = shown.size() + stored.bytes();
   for (Json* tree : {&r.shown, &r.items, &r.messages}) *tree = nullptr;
   ClientWork::check();
   ClientWork::take(held_bytes);
@@ -50,8 +53,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
   ResponseWriter::Ended ended = [held](const std::string&, const Json&, const std::string&) {};
   if (r.store)
     // Called on a thread that must not be kept busy: the request's items are text already.
-    ended = [kept = kept_, owner, items = std::move(items), messages = std::move(messages), held](const std::string& id, const Json& output,
-                                                                                                  const std::string& response) mutable {
+    ended = [kept = kept_, owner, stored = std::move(stored), held](const std::string& id, const Json& output, const std::string& response) mutable {
       ResponseInput talk;  // of the answer alone
       for (const Json& item : output) {
         try {
@@ -60,8 +62,9 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
           // A call whose arguments were cut and are no JSON: it cannot be shown to a model, and no client can have run it.
         }
       }
-      if (!talk.messages().empty()) messages.replace(messages.size() - 1, 1, "," + dumped(talk.messages()).substr(1));
-      kept->put(owner, id, {response, std::move(items), std::move(messages)});
+      if (!talk.messages().empty()) stored.messages.replace(stored.messages.size() - 1, 1, "," + dumped(talk.messages()).substr(1));
+      stored.response = response;
+      kept->put(owner, id, std::move(stored));
     };
   answer_chat(
       service_, std::move(r.chat), owner, out, {}, [&] { return std::make_unique<ResponseWriter>(shown.substr(1, shown.size() - 2), std::move(ended)); },
@@ -91,31 +94,31 @@ ApiResponse ResponseAnswers::erase(const ApiRequest& request) const {
   return {200, "application/json", dumped({{"id", id}, {"object", "response"}, {"deleted", true}}), {}};
 }
 
+// Of texts as they stand: they may be megabytes, and as a tree of values many times that.
 ApiResponse ResponseAnswers::input_items(const ApiRequest& request) const {
-  Json all = read_own_json(kept(request)->items);
+  const auto found = kept(request);
   const std::string order = request.query_value("order").value_or("desc");
   if (order != "asc" && order != "desc") fail_field("order", fmt::format("is {}, allowed are asc and desc", shown(order)));
-  if (order == "desc") std::reverse(all.begin(), all.end());
-  std::int64_t limit = kItemsAPage;
+  std::size_t limit = kItemsAPage;
   if (const auto text = request.query_value("limit")) {
     const auto [end, fault] = std::from_chars(text->data(), text->data() + text->size(), limit);
     if (fault != std::errc() || end != text->data() + text->size() || limit < 1 || limit > kMostItemsAPage)
       fail_field("limit", fmt::format("is {}, allowed is an integer from 1 to {}", shown(*text), kMostItemsAPage));
   }
-  auto first = all.begin();
+  const std::size_t count = found->items.size();
+  const auto item = [&](std::size_t at) -> const StoredItem& { return found->items[order == "desc" ? count - 1 - at : at]; };
+  std::size_t first = 0;
   if (const auto after = request.query_value("after")) {
-    first = std::find_if(all.begin(), all.end(), [&](const Json& item) { return item["id"] == *after; });
-    if (first == all.end()) fail_field("after", fmt::format("is {}, which is no item of this response", shown(*after)));
+    while (first < count && item(first).id != *after) ++first;
+    if (first == count) fail_field("after", fmt::format("is {}, which is no item of this response", shown(*after)));
     ++first;
   }
-  const auto last = first + std::min<std::int64_t>(limit, all.end() - first);
-  Json data = Json::array();
-  data.insert(data.end(), first, last);
-  const Json begin = data.empty() ? Json() : data.front()["id"], end = data.empty() ? Json() : data.back()["id"];
-  return {200,
-          "application/json",
-          dumped({{"object", "list"}, {"data", std::move(data)}, {"first_id", begin}, {"last_id", end}, {"has_more", last != all.end()}}),
-          {}};
+  const std::size_t last = first + std::min(limit, count - first);
+  std::string page = R"({"object":"list","data":[)";
+  for (std::size_t i = first; i < last; ++i) page += (i > first ? "," : "") + item(i).json;
+  const auto id = [&](std::size_t at) { return first == last ? std::string("null") : dumped(item(at).id); };
+  page += fmt::format(R"(],"first_id":{},"last_id":{},"has_more":{}}})", id(first), id(last - 1), last != count);
+  return {200, "application/json", std::move(page), {}};
 }
 
 }  // namespace lockstep

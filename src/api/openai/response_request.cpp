@@ -151,6 +151,7 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
   for (const char* name : {"access_programs", "background_options", "context_management", "conversation", "image", "max_tool_calls", "moderation", "prompt"})
     fields.only(name, {});
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) fields.harmless(name);
+  fields.boolean("keep_forward", &s.keep_forward);
   add_service_tier(fields, &s.service_tier);
   add_hold_fields(fields, &s);
   add_no_op_fields(fields);

@@ -10,13 +10,23 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace lockstep {
 
-// As the texts of their JSON.
+struct StoredItem {
+  std::string id, json;
+};
+// As the texts of their JSON; the items of the input each for itself, so that a few are told without all being read.
 struct StoredResponse {
-  std::string response, items, messages;
-  std::size_t bytes() const { return response.size() + items.size() + messages.size(); }
+  std::string response;
+  std::vector<StoredItem> items;
+  std::string messages;
+  std::size_t bytes() const {
+    std::size_t all = response.size() + messages.size();
+    for (const StoredItem& one : items) all += sizeof one + one.id.size() + one.json.size();
+    return all;
+  }
 };
 
 class StoredResponses {

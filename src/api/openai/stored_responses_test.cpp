@@ -5,7 +5,13 @@
 
 namespace lockstep {
 namespace {
-StoredResponse of_size(std::size_t bytes) { return {std::string(bytes / 2, 'r'), std::string(bytes / 4, 'i'), std::string(bytes / 4, 'm')}; }
+StoredResponse of_size(std::size_t bytes) { return {std::string(bytes / 2, 'r'), {}, std::string(bytes / 2, 'm')}; }
+
+TEST(StoredResponses, ItemsCount) {
+  StoredResponses kept;
+  kept.put("a", "1", {"r", {{"i", std::string(1000, 'x')}, {"j", "y"}}, "m"});
+  EXPECT_EQ(kept.bytes(), 1005 + 2 * sizeof(StoredItem));
+}
 
 TEST(StoredResponses, AKeyKeepsTheLastUsed) {
   StoredResponses kept(std::size_t{64} << 20);

@@ -6,6 +6,7 @@
 #include "api/errors.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/ascii.h"
+#include "base/choice.h"
 
 namespace lockstep {
 namespace {
@@ -124,7 +125,7 @@ bool holds_text(const TrainingJson& list, const std::string& text) {
 void check_kind(const TrainingJson& json, const std::string& where, const std::vector<std::string>& allowed) {
   const std::string type = text_field(json, "type");
   if (!type.empty() && std::find(allowed.begin(), allowed.end(), type) == allowed.end())
-    fail_value(where + ".type", fmt::format("is '{}', allowed are {}{}", shown(type), fmt::join(allowed, ", "), did_you_mean(type, allowed)));
+    fail_value(where + ".type", fmt::format("is '{}', {}", shown(type), allowed_are(type, allowed)));
 }
 // Refuses an unknown kind in a search, which would find rows that were not asked for.
 void check_kinds(const TrainingJson& json) {

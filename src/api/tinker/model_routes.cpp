@@ -7,6 +7,7 @@
 #include "api/tinker/body_head.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
+#include "base/choice.h"
 #include "base/json_members.h"
 
 namespace lockstep {
@@ -106,7 +107,7 @@ GradientDivisor gradient_divisor(const TrainingJson& json) {
   if (name == "none") return GradientDivisor::none;
   if (name == "num_loss_tokens") return GradientDivisor::loss_tokens;
   if (name == "num_sequences") return GradientDivisor::sequences;
-  fail_value("grad_accumulation_normalization", fmt::format("is '{}', allowed are none, num_loss_tokens, num_sequences", name));
+  fail_value("grad_accumulation_normalization", fmt::format("is '{}', {}", name, allowed_are(name, {"none", "num_loss_tokens", "num_sequences"})));
 }
 
 // The value is a word, or true or false.
@@ -117,7 +118,7 @@ GradientNorms gradient_norms(const TrainingJson& adam) {
   if (name == "off") return GradientNorms::off;
   if (name == "basic") return GradientNorms::basic;
   if (name == "detailed") return GradientNorms::detailed;
-  fail_value(std::string("adam_params.") + field, fmt::format("is '{}', allowed are true, false, off, basic, detailed", name));
+  fail_value(std::string("adam_params.") + field, fmt::format("is '{}', {}", name, allowed_are(name, {"true", "false", "off", "basic", "detailed"})));
 }
 
 // Refuses unknown settings: without them the step would be another than the client asked for.

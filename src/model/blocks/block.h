@@ -5,6 +5,7 @@
 #pragma once
 #include "model/kv_cache.h"
 #include "model/operations/index_select.h"
+#include "model/operations/row_tiles.h"
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ class FeedForwardBlock {
  public:
   virtual ~FeedForwardBlock() = default;
   virtual Tensor forward(Context& ctx, const Tensor& h) const = 0;
+  virtual RowCost row_cost() const = 0;
   // Number of weights that a token does not use.
   virtual std::int64_t idle_size() const { return 0; }
 };

@@ -7,6 +7,7 @@
 #include "model/operations/embedding.h"
 #include "model/operations/ranks.h"
 #include "model/operations/rms_norm.h"
+#include "model/operations/row_tiles.h"
 #include "model/operations/segment.h"
 #include "model/value_head.h"
 
@@ -123,7 +124,8 @@ Tensor DecoderModel::layer(Context& ctx, const Tensor& x, std::size_t index, Sel
   const Layer& l = layers_[index];
   const Tensor h = rms_norm(ctx, x, l.input_norm, eps_);
   const auto [after, normed] = add_rms_norm(ctx, x, l.attention->forward(ctx, h, static_cast<int>(index), selection), l.post_norm, eps_);
-  return add(ctx, after, l.feed_forward->forward(ctx, normed));
+  const FeedForwardBlock& block = *l.feed_forward;
+  return add(ctx, after, in_row_tiles(ctx, normed, block.row_cost(), [&ctx, &block](const Tensor& rows) { return block.forward(ctx, rows); }));
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-Mlp::Mlp(Manifest& m, const std::string& prefix, const Settings& s) {
+Mlp::Mlp(Manifest& m, const std::string& prefix, const Settings& s) : cost_{3 * s.hidden * s.width, kValuesOfWidth * s.width} {
   gate_ = m.matrix(prefix + s.traits.gate, s.width, s.hidden);
   up_ = m.matrix(prefix + s.traits.up, s.width, s.hidden);
   down_ = m.matrix(prefix + s.traits.down, s.hidden, s.width);

@@ -22,9 +22,13 @@ class Mlp final : public FeedForwardBlock {
 
   Mlp(Manifest& manifest, const std::string& prefix, const Settings& settings);
   Tensor forward(Context& ctx, const Tensor& h) const override;
+  RowCost row_cost() const override { return cost_; }
+  // Of the SwiGLU's product, which is computed again, gate and up, and a gradient of each two of them at a time.
+  static constexpr std::int64_t kValuesOfWidth = 5;
 
  private:
   ParameterId gate_, up_, down_;
+  RowCost cost_;
 };
 
 }  // namespace lockstep

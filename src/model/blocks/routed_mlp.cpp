@@ -66,6 +66,8 @@ RoutedMlp::Settings RoutedMlp::read(const ConfigReader& c, const Traits& traits,
 
 RoutedMlp::RoutedMlp(Manifest& m, std::int64_t layer, const std::string& prefix, const Settings& s, ModelFacts& facts)
     : rule_(s.rule),
+      // Of a slot the gathered row and its gradient, and what an expert of its width takes.
+      routed_{s.experts * (3 * s.width + 1) * s.hidden, s.rule.top_k * (2 * s.hidden + Mlp::kValuesOfWidth * s.width)},
       idle_((s.experts - s.rule.top_k) * 3 * s.hidden * s.width),
       sparse_layer_(static_cast<int>(std::count(s.sparse.begin(), s.sparse.begin() + static_cast<std::ptrdiff_t>(layer), true))) {
   const Traits& t = s.traits;
@@ -132,6 +134,12 @@ Tensor RoutedMlp::forward(Context& ctx, const Tensor& h) const {
   const Routing routing = route(ctx, linear(ctx, h, rule_.weight, router_bias_), rule_, sparse_layer_);
   const Tensor routed = experts(ctx, h, routing, weights_);
   return shared ? add(ctx, routed, *shared) : routed;
+}
+
+RowCost RoutedMlp::row_cost() const {
+  if (!shared_) return routed_;
+  const RowCost shared = shared_->row_cost();
+  return {routed_.weights + shared.weights, routed_.values + shared.values};
 }
 
 std::unique_ptr<FeedForwardBlock> experts_or_mlp(Manifest& manifest, std::int64_t layer, const std::string& prefix, const RoutedMlp::Settings& sparse,

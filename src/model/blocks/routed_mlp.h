@@ -49,6 +49,7 @@ class RoutedMlp final : public FeedForwardBlock {
   // Adds the router's correction bias to `facts`.
   RoutedMlp(Manifest& manifest, std::int64_t layer, const std::string& prefix, const Settings& settings, ModelFacts& facts);
   Tensor forward(Context& ctx, const Tensor& h) const override;
+  RowCost row_cost() const override;
   std::int64_t idle_size() const override { return idle_; }
 
  private:
@@ -57,6 +58,7 @@ class RoutedMlp final : public FeedForwardBlock {
   void declare_interleaved(Manifest& m, const std::string& experts, const Settings& s);
 
   RouterRule rule_;
+  RowCost routed_;  // without the shared expert
   std::int64_t idle_;
   int sparse_layer_;  // number of MoE layers before it
   ParameterId router_bias_ = -1;

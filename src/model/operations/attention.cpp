@@ -102,8 +102,8 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
              [&ctx, share, shape, cache, sinks, heads_of_ranks, q_columns = q.view().cols, entry_columns = entry.view().cols](
                  const Buffer& dout, const RecordedInputs& in) -> InputGradients {
                if (sinks >= 0) deposit_sinks(ctx, sinks, dout.view(), in[2], in[3], heads_of_ranks);
+               if (ctx.options().pieces && cache.cols > 0) write_rows(ctx, cache, in[1]);  // before gradients have memory
                Buffer dq = ctx.allocate_tape(q_columns);
-               if (ctx.options().pieces && cache.cols > 0) write_rows(ctx, cache, in[1]);
                if (shape.heads == 0) return {dq, ctx.allocate_tape(entry_columns)};
                const GatheredColumns all_q(ctx, in[0], share.q), all_o(ctx, in[2], share.o), all_dout(ctx, dout.view(), share.o),
                    sums(ctx, in[3], share.log_sum);

@@ -7,12 +7,16 @@
 
 namespace lockstep {
 
+// Of pieces half of the sequence at a time: what is gathered is whole rows in f32, of all ranks.
 void write_rows(Context& ctx, const View& cache, const View& rows) {
   const ContextPieces* pieces = ctx.options().pieces;
   if (!pieces) return ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, rows, ctx.batch().rows()});
-  const Buffer all = ctx.allocate(DType::f32, pieces->length(), rows.cols);
-  pieces->gather(ctx.backend().stream(), rows, all.view());
-  ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, all.view(), pieces->all_rows()});
+  for (const int slot : {0, 1}) {
+    const Rows theirs = pieces->rows_of(slot);
+    const Buffer half = ctx.allocate(DType::f32, theirs.position.rows, rows.cols);
+    pieces->gather(ctx.backend().stream(), slot, rows, half.view());
+    ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, half.view(), theirs});
+  }
 }
 
 // In turn t piece i adds its queries to the keys of piece t - i, which then go to the rank of piece i + 1: the ranges of keys follow each other through the

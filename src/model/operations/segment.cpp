@@ -16,6 +16,7 @@ InputGradients layers_again(Context& ctx, ForwardOptions options, const Buffer& 
   Tape inner(ctx.backend(), ctx.gradients());
   const WorkCounters::Paused paused(ctx.counters());
   options.checkpoint = false;
+  options.outputs_read = layers.end - layers.begin > 1 || compared >= 0;
   if (options.observer) options.observer->replay_segment();
   return ctx.with(&inner, options, [&]() -> InputGradients {
     Tensor again = of_rows(ctx.batch(), input);

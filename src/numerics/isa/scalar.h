@@ -1,4 +1,4 @@
-// f32x16 without vector instructions: the reference that the other instruction sets are tested against.
+// f32x16 as loops over its lanes, without intrinsics: the reference that the other instruction sets are tested against.
 #pragma once
 #include "numerics/element.h"
 #include "numerics/isa/tiles.h"

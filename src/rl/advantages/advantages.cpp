@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/choice.h"
 #include "base/error.h"
 
 namespace lockstep {
@@ -32,7 +33,7 @@ std::vector<std::string> advantage_names() {
 const AdvantageRow& advantage_row(std::string_view name) {
   for (const AdvantageRow& row : advantage_rows())
     if (row.name == name) return row;
-  fail(ErrorCode::invalid_argument, "advantages is '{}', allowed are {}{}", name, fmt::join(advantage_names(), ", "), did_you_mean(name, advantage_names()));
+  fail_choice("advantages", name, advantage_names());
 }
 
 bool all_equal(const std::vector<double>& rewards) {

@@ -1,8 +1,6 @@
 #include "rl/algorithms/algorithms.h"
 
-#include <algorithm>
-
-#include "base/error.h"
+#include "base/choice.h"
 
 namespace lockstep {
 
@@ -31,9 +29,7 @@ std::vector<std::string> algorithm_names() {
 }
 
 void apply_algorithm(std::string_view name, RlSettings& s, const std::function<bool(std::string_view option)>& given) {
-  const std::vector<std::string> names = algorithm_names();
-  if (std::find(names.begin(), names.end(), name) == names.end())
-    fail(ErrorCode::invalid_argument, "algorithm is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  check_choice("algorithm", name, algorithm_names());
   s.algorithm = name;
   for (const AlgorithmRow& row : algorithm_rows()) {
     if (row.name != name) continue;
@@ -42,6 +38,7 @@ void apply_algorithm(std::string_view name, RlSettings& s, const std::function<b
     if (!given("loss")) s.loss = row.loss;
     if (!given("clip-low")) s.clip_low = row.clip_low;
     if (!given("clip-high")) s.clip_high = row.clip_high;
+    if (!given("correction")) s.correction = row.correction;
     if (!given("averaging")) s.averaging = row.averaging;
     if (!given("kl-in")) s.kl_in = row.kl_in;
     if (!given("kl")) s.kl = row.kl;

@@ -24,6 +24,8 @@ struct AlgorithmRow {
   double overlong_share;             // of max_tokens: the end of a completion where it costs reward
   std::string_view kl_in, kl;        // "loss" or "reward" (rl/settings.h), and the estimator (docs/losses.md)
   std::string_view critic = "none";  // "full": its advantages are of a value model's values, not of rewards alone
+  // Of a sampler's other numbers (rl/settings.h). No paper's own has one, and here sampler and trainer have the same.
+  std::string_view correction = "none";
 };
 const std::vector<AlgorithmRow>& algorithm_rows();
 std::vector<std::string> algorithm_names();  // kCustomAlgorithm first

@@ -22,7 +22,7 @@ void Play::begin_window(const std::vector<std::int32_t>& behind) {
   rollout_.chains.emplace_back();
   window_.clear();
   shown_.clear();
-  show(tokenizer_.encode(episode_->task(), true));
+  show(tokenizer_.encode(episode_->task(), !episode_->in_template()));
   show(behind);
 }
 

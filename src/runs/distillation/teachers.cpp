@@ -55,8 +55,10 @@ void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vec
       fail(ErrorCode::invalid_argument, "the name of a teacher is '{}', allowed are names that no other teacher has", teacher.name);
     if (!(teacher.weight > 0 && teacher.weight <= 1e6))
       fail(ErrorCode::invalid_argument, "the weight of teacher '{}' is {}, allowed is above 0 to 1e6", teacher.name, teacher.weight);
-    if (teacher.is_far() && !(teacher.folder.empty() && teacher.adapter.empty()))
-      fail(ErrorCode::invalid_argument, "teacher '{}' has a url and a folder or an adapter, allowed is one kind", teacher.name);
+    if (teacher.is_far() && !(teacher.folder.empty() && teacher.adapter.empty() && teacher.checkpoint.empty()))
+      fail(ErrorCode::invalid_argument, "teacher '{}' has a url and a folder, an adapter or a checkpoint, allowed is one kind", teacher.name);
+    if (!teacher.adapter.empty() && !teacher.checkpoint.empty())
+      fail(ErrorCode::invalid_argument, "teacher '{}' has an adapter and a checkpoint, allowed is one of them", teacher.name);
     if (teacher.is_far() && teacher.logprobs == "prompt_logprobs" && teacher.send != "ids")
       fail(ErrorCode::invalid_argument, "teacher '{}' answers prompt_logprobs to {}, allowed is send = \"ids\": they are by token id", teacher.name,
            teacher.send);
@@ -76,10 +78,13 @@ Teachers::Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings&
   runtime_.ranks.clear();
   for (const TeacherSettings& teacher : settings_) {
     const std::string path = teacher.folder.empty() ? runtime.model : teacher.folder;
-    auto place =
-        static_cast<std::size_t>(std::find_if(folders_.begin(), folders_.end(), [&](const Folder& folder) { return folder.path == path; }) - folders_.begin());
+    auto& of = checkpoints_.emplace_back();
+    if (!teacher.checkpoint.empty()) of = teacher_checkpoint(teacher.checkpoint);
+    const std::filesystem::path whole = of && of->rank == 0 ? of->folder : std::filesystem::path();
+    const auto same = [&](const Folder& folder) { return folder.path == path && folder.checkpoint == whole; };
+    const auto place = static_cast<std::size_t>(std::find_if(folders_.begin(), folders_.end(), same) - folders_.begin());
     if (place == folders_.size() && !teacher.is_far())
-      folders_.push_back({.path = path, .opened = {}, .weights = nullptr, .executor = nullptr, .service = nullptr, .adapters = {}});
+      folders_.push_back({.path = path, .checkpoint = whole, .opened = {}, .weights = nullptr, .executor = nullptr, .service = nullptr, .adapters = {}});
     folder_of_.push_back(place);
   }
   for (std::size_t place = 0; place < folders_.size(); ++place) in_memory(place);
@@ -107,6 +112,10 @@ void Teachers::load(Folder& folder, std::size_t place) {
     with_context(fmt::format("opening teacher '{}'", settings_[t].name), [&] {
       if (!opened.model) {
         opened = open_model(own);
+        if (!folder.checkpoint.empty()) {
+          opened.reader = nullptr;
+          opened.initial = [of = *checkpoints_[t], shapes = opened.model] { return whole_images(of, *shapes); };
+        }
         folder.bytes = opened.own_weight_bytes();
         if (most_bytes_ > 0 && folder.bytes > most_bytes_)
           fail(ErrorCode::resource_exhausted, "the weights of '{}' take {} megabytes, and teacher_megabytes is {}; allowed is at least what one teacher takes",
@@ -121,7 +130,10 @@ void Teachers::load(Folder& folder, std::size_t place) {
         folder.service = std::make_shared<GenerationService>(std::move(served), ServingOptions{});
       }
       // An adapter's weights are on the device of its base, whose runtime the service's model has.
-      folder.adapters.emplace_back(t, settings_[t].adapter.empty() ? nullptr : open_adapter(opened, settings_[t].adapter));
+      const std::optional<TeacherCheckpoint>& of = checkpoints_[t];
+      folder.adapters.emplace_back(t, !settings_[t].adapter.empty() ? open_adapter(opened, settings_[t].adapter)
+                                      : of && of->rank > 0          ? checkpoint_adapter(*of, opened)
+                                                                    : nullptr);
     });
   }
   ++loads_;

@@ -6,9 +6,11 @@
 // have a memory limit, folders are loaded in turn. One thread.
 #pragma once
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/stop_token.h"
+#include "runs/distillation/teacher_checkpoint.h"
 #include "serving/loading.h"
 #include "serving/serving.h"
 #include "train/teacher_head.h"
@@ -17,11 +19,12 @@ namespace lockstep {
 
 struct TeacherSettings {
   std::string name;
-  std::string folder;                // of the model, or of the adapter's base; empty: the student's own base
-  std::string adapter;               // a PEFT folder over it; empty: none
+  std::string folder;           // of the model, or of the adapter's base; empty: the student's own base
+  std::string adapter;          // a PEFT folder over it; empty: none
+  std::string checkpoint = {};  // a run or a training checkpoint: an adapter over `folder`, or all weights in its place (teacher_checkpoint.h); empty: none
   std::vector<std::string> domains;  // for which it is used; empty: all
   double weight = 1;                 // among the teachers of one prompt
-  // A teacher on another server (jobs/far_teacher.h) has no folder and no adapter.
+  // A teacher on another server (jobs/far_teacher.h) has none of these three.
   std::string url;                // of /v1/completions without that path; empty: none
   std::string model;              // its name there
   std::string key;                // its API key; never written to a file or message
@@ -33,8 +36,8 @@ struct TeacherSettings {
   bool is_far() const { return !url.empty(); }
 };
 
-// Errors invalid_argument, before a model is read: no teacher, a name twice, a weight that is not above 0, a domain of prompts without a teacher, a
-// teacher for domains of which there are no prompts.
+// Errors invalid_argument, before a model is read: no teacher, a name twice, a weight that is not above 0, weights from two places, a domain of prompts
+// without a teacher, a teacher for domains of which there are no prompts.
 void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vector<std::string>& domains);
 // The places of a domain's teachers.
 std::vector<std::size_t> teachers_of(const std::vector<TeacherSettings>& teachers, const std::string& domain);
@@ -95,8 +98,9 @@ class Teachers {
   // A folder and the adapters over it, by teacher; `service` is null while it is not in memory.
   struct Folder {
     std::string path;
-    std::int64_t bytes = 0;  // of its weights
-    OpenedModel opened;      // outlives what stands on its runtime
+    std::filesystem::path checkpoint = {};  // whose weights stand in the place of the folder's own; empty: none
+    std::int64_t bytes = 0;                 // of its weights
+    OpenedModel opened;                     // outlives what stands on its runtime
     std::shared_ptr<const WeightSet> weights;
     std::shared_ptr<Executor> executor;  // of the service
     std::shared_ptr<GenerationService> service;
@@ -119,7 +123,8 @@ class Teachers {
   StopToken stop_;
   std::int64_t most_bytes_, loads_ = 0, forwards_ = 0, turn_ = 0;
   std::vector<Folder> folders_;
-  std::vector<std::size_t> folder_of_;  // by teacher, index into folders_; unused for one on another server
+  std::vector<std::size_t> folder_of_;                         // by teacher, index into folders_; unused for one on another server
+  std::vector<std::optional<TeacherCheckpoint>> checkpoints_;  // by teacher
 };
 
 }  // namespace lockstep

@@ -15,9 +15,10 @@
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
 #include "runs/preferences/preference_step.h"
-#include "runs/prompt_packs.h"
 #include "runs/rank_traffic.h"
+#include "runs/sft_data.h"
 #include "runs/training_state.h"
+#include "train/declared_prompts.h"
 #include "train/kept_passes.h"
 #include "trained/led_model.h"
 

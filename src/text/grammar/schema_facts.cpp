@@ -5,6 +5,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "text/grammar/formats.h"
 #include "text/grammar/pattern.h"
@@ -67,8 +68,7 @@ unsigned type_bit(const SchemaPart& part, const ordered_json& name) {
   if (name.is_string())
     for (std::size_t i = 0; i < names.size(); ++i)
       if (names[i] == name.get<std::string>()) return bits[i];
-  fail(ErrorCode::invalid_argument, "{}/type is {}, allowed are {}{}", part.path, excerpt(name), fmt::join(names, ", "),
-       name.is_string() ? did_you_mean(name.get<std::string>(), names) : "");
+  fail(ErrorCode::invalid_argument, "{}/type is {}, {}", part.path, excerpt(name), allowed_are(name.is_string() ? name.get<std::string>() : "", names));
 }
 
 unsigned type_of(const ordered_json& value) {

@@ -240,6 +240,9 @@ with check("simulate"):
     every = done(*words, "--devices", "4", "--json").json()["layouts"]
     assert len(every) == 6 + 3 + 3 + 1 and step["ranks"] in [other["ranks"] for other in every], every  # the last ones: under shard=weights
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
+    (near,), (far,) = (done(*words, "--ranks", "tp=2,dp=2", "--host-devices", n, "--network-gigabits", "0.1", "--json").json()["layouts"] for n in ("4", "2"))
+    assert far["seconds"]["slow"]["exchanges"] > 2 * near["seconds"]["slow"]["exchanges"] and far["exchanges"] == near["exchanges"], (near, far)
+    refused(*words, "--ranks", "tp=2", "--network-gigabits", "1", status=2, words=["--network-gigabits does nothing without --host-devices"])
     refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard, rows"])
     refused(*words, "--ranks", "dp=2,shard=weight", status=1, words=["'shard' is 'weight', allowed are state and weights", "did you mean 'weights'"])
     (shared,) = done(*words, "--ranks", "dp=2,shard=weights", "--json").json()["layouts"]

@@ -254,10 +254,10 @@ PARTS = [night.Part(name, minutes, "command", f"{{folder}}/{name}", "a stand-in"
 NAMES = [part.name for part in PARTS]
 
 
-def nights(folder, *words, broken=(), tree="a", number=None):
+def nights(folder, *words, broken=(), tree="a", number=None, parts=PARTS):
     """What one `./check --night WORDS` ran, which parts failed, and what it printed. Parts are scripts that note that they ran."""
     folder = Path(folder)
-    ran, parts = folder / "ran", [dataclasses.replace(part, argument=part.argument.format(folder=folder)) for part in PARTS]
+    ran, parts = folder / "ran", [dataclasses.replace(part, argument=part.argument.format(folder=folder)) for part in parts]
     for part in parts:
         script = Path(part.argument)
         script.write_text(f"#!/bin/sh\necho {part.name} >>{ran}\nexit {int(part.name in broken)}\n")
@@ -280,6 +280,22 @@ def a_night_goes_on_where_it_was(folder):
     for text in ("", "{", "[]", '{"tree": "b"}', '{"tree": "b", "passed": 7}', '{"tree": "b", "passed": {"one": "x"}}'):
         (Path(folder) / "night.json").write_text(text)
         assert nights(folder, tree="b")[0] == NAMES, text
+
+
+def a_night_with_time_left_runs_more(folder):
+    """The parts whose limits fit into what is left, each the first one in turn. A whole night is one without them too."""
+    parts = PARTS[:2] + [night.Part(name, minutes, "command", f"{{folder}}/{name}", "a stand-in", spare=True) for name, minutes in (("dawn", 100), ("dusk", 100), ("never", 300))]
+    ran, failed, printed = nights(folder, number=3, parts=parts)
+    assert (ran, failed) == (["one", "two", "dawn", "dusk"], []) and "no time for never: it may take 300 minutes, and 180 of 180 are left" in printed, printed
+    assert "all 2 parts passed" in printed, printed
+    ran, failed, printed = nights(folder, number=4, parts=parts, broken=["dawn"])
+    assert (ran, failed) == (["one", "two", "dusk", "dawn"], ["dawn"]) and "all 2 parts passed" in printed, printed
+    most, night.MOST_MINUTES = night.MOST_MINUTES, 99
+    try:
+        assert nights(folder, number=3, parts=parts)[:2] == (["one", "two"], [])
+    finally:
+        night.MOST_MINUTES = most
+    assert nights(folder, "dawn", parts=parts)[0] == ["dawn"]  # whoever names it
 
 
 def each_part_has_its_turn(folder):
@@ -414,7 +430,7 @@ def the_parts_are_those_of_the_tree(folder):
     for part in night.PARTS:
         if part.kind == "program":
             programs.setdefault(part.argument, []).append(part)
-    of_a_night = sum(part.minutes for part in night.PARTS if not part.by_name) + sum(parts[0].build_minutes for parts in programs.values())
+    of_a_night = sum(part.minutes for part in night.PARTS if not part.by_name and not part.spare) + sum(parts[0].build_minutes for parts in programs.values())
     assert len(set(names)) == len(names) and of_a_night <= night.MOST_MINUTES, of_a_night
     parity = (ROOT / "src/parity/parity_run.cpp").read_text()
     assert ", ".join(f'"{layout}"' for layout in night.LAYOUTS) in parity, "parity compares other layouts"
@@ -427,7 +443,7 @@ def the_parts_are_those_of_the_tree(folder):
     # Every sanitizer's program is in a night, all its tests, and in parts of some minutes.
     assert set(programs) == {name.replace("-", "_") for name in night.SANITIZED}
     for parts in programs.values():
-        assert [part.shard for part in parts] == [(n, len(parts)) for n in range(len(parts))] and not any(part.by_name for part in parts), parts
+        assert [part.shard for part in parts] == [(n, len(parts)) for n in range(len(parts))] and not any(part.by_name or part.spare for part in parts), parts
         assert all(part.minutes + part.build_minutes <= 8 for part in parts), parts
     # Every part takes turns, or has a reason why not. One of sanitizers, or that not every machine can run, takes them when it has passed, and every one that has.
     to_prove = {*night.SANITIZED, *(part.name for part in night.PARTS if part.may_lack and part.name not in night.WITHOUT_TURN)}
@@ -451,7 +467,7 @@ CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_r
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
           the_end_tells_what_groups_cost, the_end_tells_what_families_cost, two_programs_run_at_once_and_are_told_in_order,
           what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
-          a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_late_run_takes_a_part_of_a_minute,
+          a_night_goes_on_where_it_was, a_night_with_time_left_runs_more, each_part_has_its_turn, turns_are_of_landings, a_late_run_takes_a_part_of_a_minute,
           shards_are_the_whole, a_program_is_built_once_in_a_night, a_part_ends_in_its_time, a_part_that_lacks_what_it_needs_is_skipped, the_parts_are_those_of_the_tree]
 
 

@@ -9,13 +9,17 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
+import sys
 import time
 
-from harness import BINARY, ROOT, TMP, check, done, finish, refused, sft_arguments, start, Skip
+from harness import BINARY, BUILD, ROOT, TMP, check, done, finish, refused, sft_arguments, start, Skip
 from processes import ENVIRONMENT, LONG, needs_mpi, pids_of
+
+sys.path.insert(0, str(ROOT / "tools"))
+from two_hosts import NoHosts, mpirun_between  # noqa: E402
+from two_hosts import two_hosts as namespaces  # noqa: E402
 
 RUNS = TMP / "runs"
 RECIPES = ROOT / "recipes/slurm"
@@ -194,83 +198,68 @@ with check("an-error-of-the-runs-own-ends-it"):
 
 
 # --- hosts -----------------------------------------------------------------------------------------------------------
-AGENT = """#!/bin/sh
-# As ssh: a host whose link is down is not reached.
-host=$1; shift
-ip netns exec "{prefix}$host" ip route get {here} >/dev/null 2>&1 || exit 255
-exec ip netns exec "{prefix}$host" unshare --uts sh -c 'hostname "$0" && exec sh -c "$1"' "$host" "$*"
-"""
-
-
 @contextlib.contextmanager
 def two_hosts():
-    """Namespaces with links to this machine, for the time of the check: names, the remote shell, and what cuts a link."""
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("unshare"):
-        raise Skip("no network namespaces")
-    prefix, net = f"ls{os.getpid()}-", f"10.{os.getpid() % 200 + 20}.77"
-    ip = lambda *words, **more: subprocess.run(["ip", *words], check=more.pop("check", True), capture_output=True, text=True, **more)  # noqa: E731
-    bridge = f"b{os.getpid()}"
+    """Namespaces with links to this machine, for the time of the check."""
     try:
-        try:
-            ip("link", "add", bridge, "type", "bridge")
-            ip("addr", "add", f"{net}.1/24", "dev", bridge)
-            ip("link", "set", bridge, "up")
-            for number, host in ((2, "na"), (3, "nb")):
-                ip("netns", "add", prefix + host)
-                ip("link", "add", f"{bridge}{host}", "type", "veth", "peer", "name", "eth0", "netns", prefix + host)
-                ip("link", "set", f"{bridge}{host}", "master", bridge, "up")
-                ip("-n", prefix + host, "addr", "add", f"{net}.{number}/24", "dev", "eth0")
-                ip("-n", prefix + host, "link", "set", "eth0", "up")
-                ip("-n", prefix + host, "link", "set", "lo", "up")
-        except subprocess.CalledProcessError as error:
-            raise Skip(f"no network namespaces: {error.stderr.strip()[:80]}") from None
-        agent = TMP / "agent"
-        agent.write_text(AGENT.format(prefix=prefix, here=f"{net}.1"))
-        agent.chmod(0o755)
-        yield agent, lambda host: ip("-n", prefix + host, "link", "set", "eth0", "down")
-    finally:
-        for host in ("na", "nb"):
-            for pid in ip("netns", "pids", prefix + host, check=False).stdout.split():  # Open MPI's daemon on a host that nobody reaches any more
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-            ip("netns", "del", prefix + host, check=False)
-        ip("link", "del", bridge, check=False)
+        with namespaces(TMP) as hosts:
+            yield hosts
+    except NoHosts as none:
+        raise Skip(str(none)) from None
 
 
-def doctor_between(agent, *words):
+def doctor_between(hosts, *words):
     """`doctor --ranks` with a process on each of the two hosts."""
-    line = ["mpirun", "--host", "na:1,nb:1", "-n", "2", "--map-by", "slot", "--bind-to", "none", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent,
-            BINARY, "doctor", "--ranks", "--transport", "mpi", "--threads", "1", *words]  # fmt: skip
-    ended = subprocess.run(list(map(str, line)), cwd=ROOT, env={**os.environ, **MPI}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
+    line = mpirun_between(hosts, [BINARY, "doctor", "--ranks", "--transport", "mpi", "--threads", "1", *words])
+    ended = subprocess.run(line, cwd=ROOT, env={**os.environ, **MPI}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
     return ended.returncode, ended.stdout, ended.stderr
 
 
 with check("doctor-between-two-hosts"):
     # What it says of a link is what the link has: a rate that is set on it is measured, each way apart.
     needs_mpi()
-    with two_hosts() as (agent, _):
-        status, said, errors = doctor_between(agent, "--json")
+    with two_hosts() as hosts:
+        status, said, errors = doctor_between(hosts, "--json")
         assert status == 0, (status, said, errors)
         told = json.loads(said.splitlines()[-1])
         assert told["fit"] and [one["host"] for one in told["ranks"]] == ["na", "nb"] and len(told["links"]) == 1, told
         limit = 25e6  # bytes a second, of what na sends
-        shaped = subprocess.run([agent, "na", "tc qdisc add dev eth0 root tbf rate 200mbit burst 64kb latency 200ms"], capture_output=True, text=True)
-        if shaped.returncode:
-            print(f"  no rate was set: {shaped.stderr.strip()[:80]}", flush=True)
+        try:
+            hosts.limit("200mbit", ["na"])
+        except NoHosts as none:
+            print(f"  {none}", flush=True)
         else:
-            status, said, errors = doctor_between(agent, "--json")
+            status, said, errors = doctor_between(hosts, "--json")
             [link] = json.loads(said.splitlines()[-1])["links"]
             print(f"  at 25 MB/s there: {link['bytes_per_second'] / 1e6:.1f} MB/s, back {link['bytes_per_second_back'] / 1e6:.1f} MB/s", flush=True)
             assert 0.6 * limit < link["bytes_per_second"] < 1.1 * limit and link["bytes_per_second_back"] > 2 * limit, link
-            status, said, errors = doctor_between(agent)
+            status, said, errors = doctor_between(hosts)
             assert status == 0 and "warning  links      between rank 0 (process 0, host na) and rank 1 (process 1, host nb): large messages " in said, (said, errors)
+
+with check("steps-over-a-link-that-loses-packets"):
+    # What ranks exchange goes by a wire with delay, jitter, loss and packets that overtake others: the bits of one rank.
+    needs_mpi()
+    with two_hosts() as hosts:
+        alone = done(*run_words("lossless", steps=4)).json()["weights_sha256"]
+        for ranks in ("dp=2", "tp=2"):
+            try:
+                with hosts.wire(BUILD / "wire", delay_ms=1, jitter_ms=0.5, loss=0.01, reorder=0.005) as (device, told):
+                    name = f"lossy-{ranks[:2]}"
+                    line = mpirun_between(hosts, ["--mca", "btl_tcp_if_include", device, BINARY, *run_words(name, steps=4, transport="mpi", ranks=ranks)])
+                    ended = subprocess.run(line, cwd=ROOT, env={**os.environ, **MPI}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
+            except NoHosts as none:
+                raise Skip(str(none)) from None
+            assert ended.returncode == 0, (ranks, ended)
+            assert json.loads(ended.stdout.splitlines()[-1])["weights_sha256"] == alone, (ranks, ended.stdout)
+            assert told["lost"] > 0 and told["bytes"] > 1 << 18, (ranks, told)
+            print(f"  {ranks}: {told['lost']} of {told['packets']} packets were lost, {told['reordered']} came before others", flush=True)
 
 with check("a-host-whose-link-is-cut"):
     needs_mpi()
-    with two_hosts() as (agent, cut):
-        launch, record = launched("cut", "--hosts", "na,nb", "--agent", agent, "--ranks", "tp=2", run=("--rank-timeout", "2"))
+    with two_hosts() as hosts:
+        launch, record = launched("cut", "--hosts", "na,nb", "--agent", hosts.agent, "--ranks", "tp=2", run=("--rank-timeout", "2"))
         wait_for(launch, record, "step")
-        cut("nb")
+        hosts.cut("nb")
         at = time.time()
         loss = wait_for(launch, record, "loss")
         assert (loss["process"], loss["host"], loss["silent_hosts"]) == (1, "nb", ["nb"]) and "is silent for 2 s" in loss["words"], loss

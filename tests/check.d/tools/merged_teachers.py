@@ -7,10 +7,14 @@ import itertools
 import json
 import random
 import subprocess
+import sys
 import urllib.request
 
-from harness import BINARY, MODEL, TMP, check, done
+from harness import BINARY, MODEL, ROOT, TMP, check, done
 from learned import published
+
+sys.path.insert(0, str(ROOT / "bench"))
+from started_server import StartedServer  # noqa: E402
 
 TASKS = {"larger": ("+", lambda a, b: f"{max(a, b)}"), "turned": ("-", lambda a, b: f"{b} {a}"), "doubled": ("*", lambda a, b: f"{a} {a}")}
 TRAIN, HELD = 600, 100
@@ -31,21 +35,16 @@ def prompt(task, a, b):
 
 def solved(model):
     """The share of held-out prompts of each task that this model answers right."""
-    server = subprocess.Popen([BINARY, "serve", "--model", model, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        url = server.stdout.readline().split()[-1]
+    with StartedServer([BINARY, "serve", "--model", model, "--port", 0], stderr=subprocess.DEVNULL) as server:
         shares = {}
         for task, (_, answer) in TASKS.items():
             body = {"model": str(model.name), "prompt": [prompt(task, a, b) for a, b in held], "max_tokens": 8, "temperature": 0}
-            request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+            request = urllib.request.Request(f"{server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=120) as reply:
                 choices = json.loads(reply.read())["choices"]
             texts = [c["text"] for c in sorted(choices, key=lambda c: c["index"])]
             shares[task] = sum(text == answer(a, b) for text, (a, b) in zip(texts, held, strict=True)) / len(held)
         return shares
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
 
 
 def lines(path, rows):

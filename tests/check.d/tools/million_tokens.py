@@ -9,6 +9,9 @@ import time
 
 from harness import BINARY, ROOT, TMP, check, done
 
+sys.path.insert(0, str(ROOT / "bench"))
+from started_server import StartedServer  # noqa: E402
+
 CONTEXT = 1 << 20
 FOLDER = TMP / "recall-glm"
 subprocess.run([sys.executable, "-B", ROOT / "tools/make_recall_folder.py", FOLDER], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -22,11 +25,10 @@ done("train", "sft", "--model", FOLDER, "--from-scratch", "--data", TMP / "text.
      "--transcripts", 0)  # fmt: skip
 
 
-class Server:
+class Server(StartedServer):
     def __init__(self, *words):
         command = [BINARY, "serve", "--model", TMP / "runs/made/export", "--name", "m", "--port", 0, "--context", CONTEXT, "--speculate", "off", "--no-access-log", "--log-level", "error", *words]
-        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
-        self.address = re.search(r"http://([^/\s]+)", self.process.stdout.readline())[1]
+        super().__init__(command)
 
     def ask(self, prompt, seconds=60):
         """A connection on which a completion was asked for."""
@@ -48,13 +50,6 @@ class Server:
         while not reached(self.metric(name)):
             assert time.monotonic() < end, f"{name} is {self.metric(name)}"
             time.sleep(0.2)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
 
 
 with Server("--max-body-kilobytes", 8192) as server:

@@ -133,6 +133,16 @@ with check("doctor-compares-models"):
     other = both()
     assert other.returncode != 0 and "has another model.safetensors, of as many bytes" in other.stdout and "rank 1 (process 1, host" in other.stdout, other
 
+with check("another-model-on-one-host-is-refused"):
+    # The same path, and a weight of another value, in a run of all weights and in one of an adapter over them.
+    needs_mpi()
+    words = ("--model", "model", "--environment", "countdown", "--steps", 1, "--batch", 2, "--warmup", 0, "--threads", 2, "--ranks", "dp=2", "--transport", "mpi", "--runs", RUNS, "--no-page", "--quiet", "--json")
+    for name, more in (("whole", ()), ("over", ("--adapter-rank", 4))):
+        line = (BINARY, "train", "sft", "--name", f"copies-{name}", *words, *more)
+        outcome = mpirun(1, "--wdir", copies[0].parent, *line, ":", "-n", 1, "--wdir", copies[1].parent, *line)
+        assert outcome.returncode != 0 and "process 1 (host" in outcome.stderr and "has other weights than process 0" in outcome.stderr, outcome
+        assert not (RUNS / f"copies-{name}/export").exists(), "it was trained"
+
 with check("doctor-refused"):
     needs_mpi()
     few = doctor(2, "tp=1")
@@ -210,6 +220,56 @@ for critic, ranks in (("full", "dp=2"), ("adapter", "tp=2")):
         assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
         require_same(alone, bits(RUNS / f"critic-{critic}-two", outcome), f"a critic and a reference over two processes, {ranks}")
 
+# A layer of multi-token prediction trained beside the model: in one process, and over two, whose second one alone has it with pp=2.
+LAYER = ("--mtp-depths", 2, "--mtp-loss", "both", "--mtp-learning-rate", "0.01")
+JOINTLY = {"sparse_from": 0, "index_from": 0}
+
+
+def of_layer(name, outcome):
+    """The layer's hash, and the bits of the run, whose metrics have the layer's losses."""
+    return outcome.json()["draft_sha256"], bits(RUNS / name, outcome)
+
+
+def require_same_layer(expected, found, what):
+    require_same(expected[1], found[1], what)
+    assert expected[0] == found[0], f"{what}: the layer's hash is {found[0]}, expected {expected[0]}"
+
+
+for ranks in ("dp=2", "pp=2"):
+    with check(f"layer-for-drafts-two-processes-{ranks.replace('=', '')}"):
+        needs_mpi()
+        if "layer" not in expected:
+            expected["layer"] = of_layer("layer", done(*sft_arguments("layer", RUNS, threads=1), *LAYER))
+            assert expected["layer"][1]["weights"] == expected["one"]["weights"], "a layer that reads the model has moved it"
+        name = f"layer-{ranks.replace('=', '')}"
+        require_same_layer(expected["layer"], of_layer(name, run(2, name, *LAYER, ranks=ranks, threads=2)), f"a layer over two processes, {ranks}")
+
+with check("layer-for-drafts-in-two-parts"):
+    needs_mpi()
+    done(*sft_arguments("layer-parts-one", RUNS, threads=1, steps=2), *LAYER)
+    wanted = of_layer("layer-parts-one", done(*sft_arguments("layer-parts-one", RUNS, threads=1), *LAYER, "--resume"))
+    assert wanted[0] != expected["layer"][0], "another schedule gave the same hash: the hash says nothing"
+    run(2, "layer-parts", *LAYER, ranks="dp=2", threads=2, steps=2)
+    require_same_layer(wanted, of_layer("layer-parts", run(2, "layer-parts", *LAYER, "--resume", ranks="pp=2", threads=2)), "two parts over two processes")
+
+with check("layer-for-drafts-that-moves-the-model"):
+    needs_mpi()
+    alone = of_layer("joint", done(*sft_arguments("joint", RUNS, threads=1, **JOINTLY), *LAYER, "--mtp-joint"))
+    for ranks in ("dp=2", "pp=2"):
+        name = f"joint-{ranks.replace('=', '')}"
+        require_same_layer(alone, of_layer(name, run(2, name, *LAYER, "--mtp-joint", ranks=ranks, threads=2, **JOINTLY)), f"jointly over two processes, {ranks}")
+
+with check("layer-for-drafts-on-line"):
+    # It learns from rollouts that it has drafted: those of one process, token for token.
+    needs_mpi()
+    online = ("--rollout-speculation", "mtp", "--mtp-depths", 2)
+    alone = of_layer("rl-layer", done(*rl_arguments("rl-layer", RUNS, threads=1), *online))
+    outcome = mpirun(2, BINARY, *rl_arguments("rl-layer-two", RUNS, transport="mpi", ranks="pp=2", threads=2), *online)
+    assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+    require_same_layer(alone, of_layer("rl-layer-two", outcome), "a layer on line over two processes")
+    assert alone[1]["weights"] == expected["rl"]["weights"], "drafts have changed what is learned"
+
+
 def other_run(command, name, *more, transport="threads", ranks="", model=MODEL):
     """Preferences or a distillation: two steps on data of its own."""
     layout = ["--transport", transport, "--ranks", ranks] if ranks else []
@@ -280,6 +340,22 @@ with check("what-each-rank-did"):
         require_rank_times(RUNS / name, "tp=2,dp=2,ep=1" if "tp2-dp2" in name else "tp=1,dp=2,ep=1", 2)
     alone, together = ((json.loads(line)["ranks_bytes"] for line in (RUNS / name / "metrics.jsonl").read_text().splitlines()) for name in ("rl-2-dp2", "critic-full-two"))
     assert sum(together) > 1.5 * sum(alone), "a critic's exchanges are not counted"
+
+with check("scores-two-processes"):
+    # By the training forward and by decoding, of the model and of an adapter: the lines of one process.
+    needs_mpi()
+    lines = TMP / "lines.jsonl"
+    lines.write_text("".join(json.dumps({"tokens": tokens}) + "\n" for tokens in ([1, 5, 7, 9, 11, 13, 8, 6], [3], [9, 4, 2, 31])))
+    told = {}
+    for via, ranks, adapter in (("train", "tp=2", ""), ("train", "dp=2", RUNS / "adapter/export"), ("decode", "tp=2", ""), ("decode", "tp=2", RUNS / "adapter/export")):
+        words = ["score", "--model", MODEL, "--profile", "cpu-bf16w", "--tokens", lines, "--via", via, *(["--adapter", adapter] if adapter else [])]
+        alone = done(*words, "--threads", 1).stdout
+        outcome = mpirun(2, BINARY, *words, "--threads", 2, "--ranks", ranks, "--transport", "mpi")
+        assert outcome.returncode == 0 and outcome.stdout == alone and len(alone.splitlines()) == 3, (via, ranks, adapter, alone, outcome)
+        told.setdefault(bool(adapter), set()).add(alone)
+    assert len(told[False]) == len(told[True]) == 1 and told[False] != told[True], "the control: an adapter says something else"
+    few = mpirun(2, BINARY, *words, "--threads", 2, "--ranks", "dp=2", "--transport", "mpi")
+    assert few.returncode != 0 and "there are 2 processes" in few.stderr, few
 
 with check("other-seed"):
     needs_mpi()

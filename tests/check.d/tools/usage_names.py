@@ -84,7 +84,7 @@ engine/step_wants.h: StepWants& wants, std::vector<PlannedSlice> plan
 engine/weight_turns.h: WeightTurns& turns, Any identity, std::vector<Sequence*> running, std::vector<Sequence*> waiting, Any plans
 fleet/channel_deployments.h:
 host/acknowledged_numbers.h: std::filesystem::path state
-host/batch_pieces.h: std::vector<TrainSequence> sequences, std::size_t next, std::size_t end, std::int64_t tokens
+host/batch_pieces.h: std::vector<TrainSequence> sequences, std::int64_t max_positions, std::size_t next, std::size_t end, std::int64_t tokens
 host/checkpoint_weights.h: Request& request, CheckpointWeights& weights, std::string owner
 host/checkpoints.h: Checkpoints& checkpoints, std::string owner, void (*read)(const std::filesystem::path&)
 host/control_plane.h: ControlPlane& control, std::string owner, std::string base_model, Request& request
