@@ -59,7 +59,7 @@ endfunction()
 function(lockstep_test_tool name)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/tools/${name}.cpp)
   target_link_libraries(${name} PRIVATE ${ARGN})
-  target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}") # which tests have, whose headers these are
+  target_compile_definitions(${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}" GTEST_HAS_PTHREAD=1) # which tests have, whose headers these are
   target_compile_options(${name} PRIVATE -O1)
   lockstep_precompile(${name} test)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS ${name})
