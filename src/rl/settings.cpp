@@ -35,10 +35,28 @@ std::vector<std::string> loss_options_of(const RlSettings& s) {
   return options;
 }
 
+// What is corrected by, wherever that is said.
+std::string correction_of(const RlSettings& s) {
+  constexpr std::string_view kKey = "correction=";
+  std::string correction = s.correction;
+  for (const std::string& pair : s.loss_config)
+    if (pair.starts_with(kKey)) correction = pair.substr(kKey.size());
+  return correction;
+}
+
 void check_correction(const RlSettings& s) {
   check_choice("correction", s.correction, correction_names());
   if (s.correction != "none" && says(s, "correction="))
     fail(ErrorCode::invalid_argument, "correction is '{}', and loss_config has one too; allowed is one of them", s.correction);
+  const std::string correction = correction_of(s);
+  if (correction == "none")
+    for (const std::string& pair : s.loss_config)
+      if (pair.starts_with("correction_"))
+        fail(ErrorCode::invalid_argument, "loss_config is '{}', which does nothing without a correction; allowed is to leave it out", pair);
+  const bool weighs = correction != "none" && correction != "mask";
+  if (s.importance_cap > 0 && (weighs || needs_proximal(s)))
+    fail(ErrorCode::invalid_argument, "importance_cap is {} with {}: both weigh by the sampler's ratio; allowed is one of them", s.importance_cap,
+         weighs ? "correction " + correction : "loss_config anchor=proximal");
 }
 
 void check_kl(const RlSettings& s) {
@@ -109,8 +127,6 @@ void check(const RlSettings& s) {
   in_range<std::int64_t>("epochs", s.epochs, 1, 1000);
   in_range<std::int64_t>("mini_batches", s.mini_batches, 1, s.problems);
   in_range("stop_kl", s.stop_kl, 0.0, 1e6);
-  if (s.importance_cap > 0 && needs_proximal(s))
-    fail(ErrorCode::invalid_argument, "importance_cap is {} with anchor=proximal: both weigh by the sampler's ratio; allowed is one of them", s.importance_cap);
   if (s.importance_cap > 0 && s.epochs * s.mini_batches > 1)
     fail(ErrorCode::invalid_argument,
          "importance_cap is {} with {} epochs of {} mini-batches: after a step the cap would take what was learned for a mismatch; allowed is 0, or 1 of both",

@@ -34,6 +34,7 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.correction = "mask", s.loss_config = {"correction=mask"}; });
   refused([](RlSettings& s) { s.correction = "tis", s.loss_config = {"anchor=sampler"}; });
   refused([](RlSettings& s) { s.correction = "tis", s.importance_cap = 2; });
+  refused([](RlSettings& s) { s.loss_config = {"correction_high=3"}; });
   refused([](RlSettings& s) { s.kl = "k4"; });
   refused([](RlSettings& s) { s.kl_in = "loos"; });
   refused([](RlSettings& s) { s.kl_coefficient = 1, s.kl_in = "reward", s.kl = "k3_plus"; });
@@ -107,6 +108,27 @@ TEST(RlSettings, ACorrectionIsAnOptionOfTheLoss) {
   EXPECT_EQ(options("tis", "ppo", {"anchor=current"}), (Options{"anchor=current", "correction=tis"}));
   EXPECT_EQ(options("tis", "reinforce", {}), Options{"correction=tis"});
   EXPECT_EQ(options("mask", "ppo", {"correction_high=1.5"}), (Options{"correction_high=1.5", "correction=mask"}));
+}
+
+// One factor by the sampler's ratio, over whichever ratio the correction stands; the refusal names what was asked for. A mask is no such factor.
+TEST(RlSettings, ACorrectionThatWeighsGoesWithNoCap) {
+  const auto told = [](auto&& change) -> std::string {
+    RlSettings s;
+    s.importance_cap = 2;
+    change(s);
+    try {
+      check(s);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const auto has = [](const std::string& text, const char* part) { EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' lacks " << part; };
+  has(told([](RlSettings& s) { s.correction = "clip"; }), "with correction clip");
+  has(told([](RlSettings& s) { s.correction = "tis", s.loss = "reinforce"; }), "with correction tis");
+  has(told([](RlSettings& s) { s.loss_config = {"correction=icepop", "anchor=current"}; }), "with correction icepop");
+  has(told([](RlSettings& s) { s.loss_config = {"anchor=proximal"}; }), "with loss_config anchor=proximal");
+  EXPECT_EQ(told([](RlSettings& s) { s.correction = "mask"; }), "");
 }
 
 // The description of the settings that published hashes are of is what it was before there were algorithms.
