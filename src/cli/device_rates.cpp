@@ -50,6 +50,7 @@ DeviceRates rates_of_device(const std::string& name) {
 void put_on_hosts(DeviceRates& device, int hosts, int host_devices, std::optional<double> gigabits) {
   device.host_devices = host_devices;
   if (gigabits || device.shared) device.network = gigabits.value_or(kMeasuredNetwork) * 1e9 / 8;
+  device.between_hosts = fmt::format("{:g} Gbit/s a {} between hosts of {}", device.network * 8 / 1e9, device.shared ? "host" : "device", host_devices);
   if (device.shared) device.network *= hosts;  // each has its own; what ranks share is divided by all of them later
 }
 

@@ -128,7 +128,7 @@ int simulate_command(const Arguments& arguments) {
     nlohmann::ordered_json out = {{"heading", std::string(kComputed)}, {"model", settings.model}, {"parameters", parameters}, {"profile", settings.profile}};
     out["tokens"] = tokens;
     out["sequences"] = plan.sequences.size();
-    out["device"] = {{"name", device.name}, {"source", device.source}, {"efficiencies", device.assumed}};
+    out["device"] = {{"name", device.name}, {"source", device.told()}, {"efficiencies", device.assumed}};
     out["layouts"] = nlohmann::ordered_json::array();
     for (const SimulatedStep& step : steps) out["layouts"].push_back(step_json(step));
     std::printf("%s\n", out.dump().c_str());
@@ -136,7 +136,7 @@ int simulate_command(const Arguments& arguments) {
   }
   std::printf("%s\n%s, %lld parameters, %s: %lld tokens a step in %zu sequences\nrates: %s\n%s\nparts of a step in seconds at the lower efficiencies:\n\n",
               std::string(kComputed).c_str(), settings.model.c_str(), static_cast<long long>(parameters), settings.profile.c_str(),
-              static_cast<long long>(tokens), plan.sequences.size(), device.source.c_str(), device.assumed.c_str());
+              static_cast<long long>(tokens), plan.sequences.size(), device.told().c_str(), device.assumed.c_str());
   print_steps(steps);
   print_reasons(steps.front());
   return kExitOk;

@@ -48,6 +48,7 @@ const std::vector<DeviceRates>& published_devices() {
     const auto device = [](const char* name, const char* source, double arithmetic, double memory, double link, double memory_bytes) {
       return DeviceRates{.name = name,
                          .source = source,
+                         .between_hosts = "400 Gbit/s a device between hosts of 8",
                          .arithmetic = arithmetic,
                          .memory = memory,
                          .link = link,
@@ -58,14 +59,10 @@ const std::vector<DeviceRates>& published_devices() {
                          .assumed = "assumed: 25 to 55% of the arithmetic, 60 to 90% of the memory, 50 to 85% of the links, 30 to 8 microseconds an exchange"};
     };
     return std::vector{
-        device("h200",
-               "data sheet of NVIDIA's H200 SXM: dense bf16 989 TFLOP/s, 141 GB at 4.8 TB/s, NVLink 900 GB/s both ways together; between hosts 400 Gbit/s a "
-               "device",
-               989 * kTera, 4.8 * kTera, 450 * kGiga, 141 * kGiga),
-        device(
-            "b200",
-            "data sheet of NVIDIA's B200: dense bf16 2,250 TFLOP/s, 180 GB at 8 TB/s, NVLink 1,800 GB/s both ways together; between hosts 400 Gbit/s a device",
-            2250 * kTera, 8 * kTera, 900 * kGiga, 180 * kGiga),
+        device("h200", "data sheet of NVIDIA's H200 SXM: dense bf16 989 TFLOP/s, 141 GB at 4.8 TB/s, NVLink 900 GB/s both ways together", 989 * kTera,
+               4.8 * kTera, 450 * kGiga, 141 * kGiga),
+        device("b200", "data sheet of NVIDIA's B200: dense bf16 2,250 TFLOP/s, 180 GB at 8 TB/s, NVLink 1,800 GB/s both ways together", 2250 * kTera, 8 * kTera,
+               900 * kGiga, 180 * kGiga),
     };
   }();
   return all;

@@ -17,6 +17,7 @@ struct Efficiency {
 // Rates of one device, per second.
 struct DeviceRates {
   std::string name, source;
+  std::string between_hosts;      // the network's rate in words; empty: all are on one host
   double arithmetic = 0;          // additions and multiplications of dense bf16 products
   double memory = 0;              // bytes read or written
   double link = 0, network = 0;   // bytes received, from a device of the same host and of another
@@ -26,6 +27,7 @@ struct DeviceRates {
   bool shared = false;                    // all ranks together have these rates and this memory
   Efficiency low, high;
   std::string assumed;  // the efficiencies in words
+  std::string told() const { return between_hosts.empty() ? source : source + "; " + between_hosts; }
 };
 const std::vector<DeviceRates>& published_devices();
 
