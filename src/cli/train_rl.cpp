@@ -12,6 +12,7 @@
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/rl_job.h"
+#include "rl/evaluation.h"
 #include "trained/led_model.h"
 
 namespace lockstep {
@@ -99,6 +100,7 @@ int run_train_rl(const Arguments& arguments) {
     return kExitOk;
   }
   std::string tried = trained.rank > 0 ? job.stack.runtime.model + " --adapter " + exported : exported;
+  if (settings.max_tokens != EvaluationSettings().max_tokens) tried += fmt::format(" --max-tokens {}", settings.max_tokens);
   if (settings.compact_at > 0) tried += fmt::format(" --compact-at {}", settings.compact_at);
   if (settings.chat) tried += " --chat";
   std::printf(

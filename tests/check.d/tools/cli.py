@@ -242,6 +242,7 @@ with check("simulate"):
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
     (near,), (far,) = (done(*words, "--ranks", "tp=2,dp=2", "--host-devices", n, "--network-gigabits", "0.1", "--json").json()["layouts"] for n in ("4", "2"))
     assert far["seconds"]["slow"]["exchanges"] > 2 * near["seconds"]["slow"]["exchanges"] and far["exchanges"] == near["exchanges"], (near, far)
+    assert "; 0.1 Gbit/s a device between hosts of 2\n" in done(*words, "--ranks", "tp=2,dp=2", "--host-devices", "2", "--network-gigabits", "0.1").stdout
     refused(*words, "--ranks", "tp=2", "--network-gigabits", "1", status=2, words=["--network-gigabits does nothing without --host-devices"])
     refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard, rows"])
     refused(*words, "--ranks", "dp=2,shard=weight", status=1, words=["'shard' is 'weight', allowed are state and weights", "did you mean 'weights'"])
@@ -262,6 +263,13 @@ with check("simulate"):
     refused("generate", "--model", MODEL, "--ranks", "tp=65", "--prompt", "x", status=1, words=["'tp' is '65', allowed is 1 to 64; plan and simulate take up to 1024"])
     refused(*words, "--ranks", "tp=2", "--devices", "2", status=2, words=["--devices does nothing without --ranks all"])
     refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
+
+with check("what-to-try-next"):
+    words = ["--steps", "1", "--problems", "2", "--rollouts", "2", "--max-tokens", "12", "--runs", TMP / "tried", "--no-page", "--quiet"]
+    told = done("train", "rl", "--model", MODEL, "--environment", "countdown", "--warmup", "0", *words).stdout
+    (line,) = [line.split() for line in told.splitlines() if line.startswith("  lockstep eval ")]
+    assert line[-2:] == ["--max-tokens", "12"], told
+    done(*line[1:], "--n", "2", "--samples", "1")
 
 with check("score-ways"):
     lines = [{"tokens": again["prompt_token_ids"] + again["token_ids"]}, {"tokens": again["prompt_token_ids"]}]
