@@ -31,7 +31,8 @@ std::string prompt_digest(const std::vector<PromptLine>& lines) {
 std::vector<TeacherSettings> settled_teachers(std::vector<TeacherSettings> teachers) {
   for (TeacherSettings& t : teachers)
     if (!t.checkpoint.empty())
-      with_context(fmt::format("the checkpoint of teacher '{}'", t.name), [&] { t.checkpoint = teacher_checkpoint(t.checkpoint).folder.string(); });
+      with_context(fmt::format("reading the checkpoint of teacher '{}', a run or one of its checkpoints", t.name),
+                   [&] { t.checkpoint = teacher_checkpoint(t.checkpoint).folder.string(); });
   return teachers;
 }
 

@@ -63,7 +63,7 @@ void check_training_digest(const std::string& found, const std::filesystem::path
 
 std::string newest_checkpoint(const std::filesystem::path& run) {
   const std::vector<std::int64_t> steps = checkpoint_steps(run / "checkpoints");
-  if (steps.empty()) fail(ErrorCode::not_found, "there is no checkpoint in '{}' to begin from", run.string());
+  if (steps.empty()) fail(ErrorCode::not_found, "there is no checkpoint in '{}'", run.string());
   return (run / "checkpoints" / checkpoint_name(steps.back())).string();
 }
 
