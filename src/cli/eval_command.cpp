@@ -72,6 +72,7 @@ int eval_command(const Arguments& arguments) {
     nlohmann::ordered_json out = to_json(result);
     out["model"] = opened.name;
     if (!adapter.empty()) out["adapter"] = adapter;
+    if (chat) out["chat"] = true;
     out["profile"] = service->model().profile_digest();
     out["seed"] = settings.seed;
     out["pairs_skipped_share"] = skipped;
