@@ -9,6 +9,16 @@
 #include "runs/training_state.h"
 
 namespace lockstep {
+namespace {
+// With the likely reason. Where half of the rollouts and more were cut off it is their length.
+std::string nothing_learned(const RlTotals& totals, std::int64_t max_tokens) {
+  std::string told = fmt::format("nothing was learned: in none of the {} steps did the rewards of a group differ (mean reward {:.3f}); ", totals.steps,
+                                 totals.mean_reward());
+  const double cut = 1 - totals.ended / static_cast<double>(totals.steps);
+  if (cut >= 0.5) return told + fmt::format("{:.0f}% of the rollouts had no end token within --max-tokens {}", 100 * cut, max_tokens);
+  return told + "the problems are too hard or too easy for this model, or --rollouts too few";
+}
+}  // namespace
 
 double default_rl_learning_rate(const TrainedSettings& trained) {
   const double full = RlSettings().learning_rate;
@@ -81,12 +91,7 @@ RlSummary run_rl(const RlJob& job) {
   const RlTotals& totals = summary.totals;
   if (totals.steps == 0 && summary.finished)
     run.say(fmt::format("the run '{}' was finished at step {}: nothing is trained; --steps with a larger number goes on", run.path().string(), summary.steps));
-  if (totals.steps > 0 && totals.without_spread == totals.steps)
-    run.say(
-        fmt::format("nothing was learned: in none of the {} steps did the rewards of a group differ (mean reward {:.3f}); the problems are too hard or too "
-                    "easy for this model, or "
-                    "--rollouts too few",
-                    totals.steps, totals.mean_reward()));
+  if (totals.steps > 0 && totals.without_spread == totals.steps) run.say(nothing_learned(totals, job.rl.max_tokens));
   if (!summary.finished) return summary;
   summary.exported = run.directory().export_folder();
   stack.export_model(summary.exported, job.export_dtype == "bf16" ? DType::bf16 : DType::f32);

@@ -87,6 +87,7 @@ RunStep RlWork::take_step() {
   totals_.kl.add(step.kl);
   totals_.tokens += step.tokens;
   totals_.rewards.push_back(step.reward);
+  totals_.ended += step.ended;
   ++totals_.steps;
   totals_.without_spread += step.zero_spread >= 1 && !stack_.critic();
   totals_.unequal += step.kl.different_bits > 0;

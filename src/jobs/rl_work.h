@@ -17,6 +17,7 @@ struct RlTotals {
   std::int64_t steps = 0, tokens = 0;
   std::int64_t without_spread = 0;  // steps in which every group's rewards were equal
   std::int64_t unequal = 0;         // steps with a differing bit
+  double ended = 0;                 // the share of rollouts that ended by themselves, summed over steps
   std::vector<double> rewards;      // the mean of each step
   double rollout_seconds = 0, train_seconds = 0;
   double mean_reward() const;  // 0 without steps

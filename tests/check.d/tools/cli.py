@@ -265,11 +265,13 @@ with check("simulate"):
     refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
 
 with check("what-to-try-next"):
-    words = ["--steps", "1", "--problems", "2", "--rollouts", "2", "--max-tokens", "12", "--runs", TMP / "tried", "--no-page", "--quiet"]
-    told = done("train", "rl", "--model", MODEL, "--environment", "countdown", "--warmup", "0", *words).stdout
+    words = ["train", "rl", "--model", MODEL, "--environment", "countdown", "--steps", "1", "--warmup", "0", "--problems", "2", "--rollouts", "2", "--runs", TMP / "tried", "--no-page"]
+    told = done(*words, "--name", "whole", "--max-tokens", "12").stdout
     (line,) = [line.split() for line in told.splitlines() if line.startswith("  lockstep eval ")]
     assert line[-2:] == ["--max-tokens", "12"], told
     done(*line[1:], "--n", "2", "--samples", "1")
+    cut = done(*words, "--name", "cut", "--max-tokens", "2")
+    assert "100% of the rollouts had no end token within --max-tokens 2" in cut.stdout + cut.stderr, cut
 
 with check("score-ways"):
     lines = [{"tokens": again["prompt_token_ids"] + again["token_ids"]}, {"tokens": again["prompt_token_ids"]}]
