@@ -18,15 +18,26 @@
 namespace lockstep {
 namespace {
 struct BatchLossRun {
-  TrainingBatch batch;           // with what the loss reads
-  SamplerWeights teacher;        // null: it has none
-  std::optional<Error> refusal;  // of the teacher: the operation's result, in its turn
+  TrainingBatch batch;                      // with what the loss reads
+  std::optional<CheckpointRecord> teacher;  // what its path meant in the first piece
   std::unique_ptr<BatchLoss> loss;
   PreparedBatch prepared;
   std::size_t next = 0;                       // of the prepared sequences
   std::vector<std::vector<float>> untrained;  // log-probabilities of those that are compared with
   bool begun = false;
 };
+
+// The teacher's weights, for one piece: a batch that waits, for its turn or between pieces, holds none of them, which nobody else could have the memory of.
+// Null: it has no teacher.
+SamplerWeights teacher_of_piece(const OnExecutor& on, Checkpoints& checkpoints, CheckpointWeights& weights, const std::string& owner, BatchLossRun& run) {
+  const std::string path = teacher_option(run.batch);
+  if (path.empty()) return {};
+  const CheckpointRecord now = checkpoints.find(owner, run.teacher ? run.teacher->path() : path, "sampler_weights");
+  if (run.teacher && (now.created != run.teacher->created || now.snapshot != run.teacher->snapshot))
+    fail(ErrorCode::invalid_argument, "the teacher {} was overwritten in the middle of the batch; send the batch again", now.path());
+  run.teacher = now;
+  return weights.of_record(on, owner, now);
+}
 
 // Log-probabilities of the targets under weights that nobody trains here. Weights for sampling are whole on the first rank's runtime, whatever the layout,
 // so that rank computes alone and the others wait; no bit depends on ranks.
@@ -62,15 +73,10 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);
-  try {  // on the caller's thread, since weights may come from a disk
-    if (const std::string path = teacher_option(run->batch); !path.empty()) run->teacher = to_.weights.of_checkpoint(owner, path);
-  } catch (const Error& e) {
-    run->refusal = e;
-  }
   const auto piece_of = [this, owner, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     ForwardBackwardResult result;
     try {
-      if (run->refusal) throw *run->refusal;
+      const SamplerWeights teacher = teacher_of_piece(on, to_.checkpoints, to_.weights, owner, *run);  // before the model, which its memory may take from there
       TrainedModel& trained = tools_.resting.trained(on, model);
       if (!run->loss) {
         const std::string& name = run->batch.loss.name;
@@ -106,7 +112,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         run->next = end;
         return NumberedOperation::Worked{.again = true};
       }
-      if (!run->loss->teacher().empty()) run->loss->told(run->next, scores_under(commons_.runtime(), run->teacher, piece()));
+      if (teacher.weights) run->loss->told(run->next, scores_under(commons_.runtime(), teacher, piece()));
       const std::vector<std::vector<float>> logprobs = trained.score(piece());
       std::vector<std::size_t> places;
       for (std::size_t d = run->next; d < end; d += run->loss->together()) {
