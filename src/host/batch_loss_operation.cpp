@@ -1,6 +1,7 @@
 // A batch under a loss that is a function of log-probabilities (host/batch_loss.h). A piece of the batch is scored, the loss gives weights
 // -dLoss/dlogprob, and their gradient is taken with what the scoring kept (train/kept_passes.h).
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -37,6 +38,13 @@ SamplerWeights teacher_of_piece(const OnExecutor& on, Checkpoints& checkpoints, 
     fail(ErrorCode::invalid_argument, "the teacher {} was overwritten in the middle of the batch; send the batch again", now.path());
   run.teacher = now;
   return weights.of_record(on, owner, now);
+}
+
+// What the loss made of a sequence. Before the batch begins, so that earlier gradients stay as they are.
+void check_weighed(const BatchLossRun& run, std::size_t place) {
+  const std::vector<float>& weights = run.prepared.sequences[place].weights;
+  if (!std::all_of(weights.begin(), weights.end(), [](float weight) { return std::isfinite(weight); }))
+    fail(ErrorCode::numeric, "data[{}]: the loss's derivative by a log-probability is beyond fp32, or no number", run.loss->datum(place));
 }
 
 // Log-probabilities of the targets under weights that nobody trains here. Weights for sampling are whole on the first rank's runtime, whatever the layout,
@@ -118,7 +126,10 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
       for (std::size_t d = run->next; d < end; d += run->loss->together()) {
         give_way();  // a loss that a client traced may take long
         run->loss->weigh(run->prepared, d, std::span(logprobs).subspan(d - run->next, run->loss->together()));
-        for (std::size_t i = 0; i < run->loss->together(); ++i) places.push_back(d + i - untrained);
+        for (std::size_t i = 0; i < run->loss->together(); ++i) {
+          check_weighed(*run, d + i);
+          places.push_back(d + i - untrained);
+        }
       }
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
         if (untrained == 0) tools_.gradients.admit(on, model, end - run->next, all);
