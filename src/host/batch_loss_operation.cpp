@@ -1,6 +1,7 @@
 // A batch under a loss that is a function of log-probabilities (host/batch_loss.h). A piece of the batch is scored, the loss gives weights
 // -dLoss/dlogprob, and their gradient is taken with what the scoring kept (train/kept_passes.h).
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <numeric>
@@ -24,6 +25,8 @@ struct BatchLossRun {
   std::unique_ptr<BatchLoss> loss;
   PreparedBatch prepared;
   std::size_t next = 0;                       // of the prepared sequences
+  std::size_t weighed = 0;                    // so many of them are, and have weights of the loss
+  std::vector<std::vector<float>> scored;     // log-probabilities from `next` on, until all of a piece is weighed
   std::vector<std::vector<float>> untrained;  // log-probabilities of those that are compared with
   bool begun = false;
 };
@@ -45,6 +48,22 @@ void check_weighed(const BatchLossRun& run, std::size_t place) {
   const std::vector<float>& weights = run.prepared.sequences[place].weights;
   if (!std::all_of(weights.begin(), weights.end(), [](float weight) { return std::isfinite(weight); }))
     fail(ErrorCode::numeric, "data[{}]: the loss's derivative by a log-probability is beyond fp32, or no number", run.loss->datum(place));
+}
+
+// Weighs what was scored up to `end`, for so many seconds, one at least. True: all of it. A loss that a client traced may take seconds for each datum, and so
+// may a distribution over a large vocabulary: others have turns in between.
+bool weigh_for(BatchLossRun& run, std::size_t end, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point began = Clock::now();
+  const std::size_t together = run.loss->together();
+  for (bool first = true; run.weighed < end; first = false) {
+    give_way();
+    if (!first && std::chrono::duration<double>(Clock::now() - began).count() >= seconds) return false;
+    run.loss->weigh(run.prepared, run.weighed, std::span<const std::vector<float>>(run.scored).subspan(run.weighed - run.next, together));
+    for (std::size_t i = 0; i < together; ++i) check_weighed(run, run.weighed + i);
+    run.weighed += together;
+  }
+  return true;
 }
 
 // Log-probabilities of the targets under weights that nobody trains here. Weights for sampling are whole on the first rank's runtime, whatever the layout,
@@ -120,17 +139,14 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         run->next = end;
         return NumberedOperation::Worked{.again = true};
       }
-      if (teacher.weights) run->loss->told(run->next, scores_under(commons_.runtime(), teacher, piece()));
-      const std::vector<std::vector<float>> logprobs = trained.score(piece());
-      std::vector<std::size_t> places;
-      for (std::size_t d = run->next; d < end; d += run->loss->together()) {
-        give_way();  // a loss that a client traced may take long
-        run->loss->weigh(run->prepared, d, std::span(logprobs).subspan(d - run->next, run->loss->together()));
-        for (std::size_t i = 0; i < run->loss->together(); ++i) {
-          check_weighed(*run, d + i);
-          places.push_back(d + i - untrained);
-        }
+      run->weighed = std::max(run->weighed, run->next);
+      if (run->next + run->scored.size() < end) {
+        if (teacher.weights) run->loss->told(run->next, scores_under(commons_.runtime(), teacher, piece()));
+        run->scored = trained.score(piece());
       }
+      if (!weigh_for(*run, end, commons_.options.turn_seconds)) return NumberedOperation::Worked{.again = true};
+      std::vector<std::size_t> places(end - run->next);
+      std::iota(places.begin(), places.end(), run->next - untrained);
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
         if (untrained == 0) tools_.gradients.admit(on, model, end - run->next, all);
         else tools_.gradients.admit(on, model, end - run->next, {all.begin() + static_cast<std::ptrdiff_t>(untrained), all.end()});
@@ -139,6 +155,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         run->begun = true;
       }
       trained.add(places, piece());
+      run->scored.erase(run->scored.begin(), run->scored.begin() + static_cast<std::ptrdiff_t>(end - run->next));
       run->next = end;
       if (end < all.size()) return NumberedOperation::Worked{.again = true};
       result = trained.finish();
