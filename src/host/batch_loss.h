@@ -22,9 +22,7 @@ class BatchLoss {
   virtual std::size_t datum(std::size_t place) const { return place; }
   // How many data belong together and are never cut apart: 2 for pairs.
   virtual std::size_t together() const { return 1; }
-  // The path of a sampler's weights under which each piece is scored as well, for told(), which comes before weigh(); empty: none.
-  virtual std::string teacher() const { return {}; }
-  // The teacher's log-probabilities of data[first ...].
+  // The log-probabilities of data[first ...] under the weights that teacher_option() names, where it names some. Before weigh().
   virtual void told(std::size_t first, std::vector<std::vector<float>>&& logprobs) {}
   // Weights for data[first ...] with these log-probabilities. Errors name the datum.
   virtual void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) = 0;

@@ -1,6 +1,8 @@
 // A batch under a loss that is a function of log-probabilities (host/batch_loss.h). A piece of the batch is scored, the loss gives weights
 // -dLoss/dlogprob, and their gradient is taken with what the scoring kept (train/kept_passes.h).
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -18,15 +20,51 @@
 namespace lockstep {
 namespace {
 struct BatchLossRun {
-  TrainingBatch batch;           // with what the loss reads
-  SamplerWeights teacher;        // null: it has none
-  std::optional<Error> refusal;  // of the teacher: the operation's result, in its turn
+  TrainingBatch batch;                      // with what the loss reads
+  std::optional<CheckpointRecord> teacher;  // what its path meant in the first piece
   std::unique_ptr<BatchLoss> loss;
   PreparedBatch prepared;
   std::size_t next = 0;                       // of the prepared sequences
+  std::size_t weighed = 0;                    // so many of them are, and have weights of the loss
+  std::vector<std::vector<float>> scored;     // log-probabilities from `next` on, until all of a piece is weighed
   std::vector<std::vector<float>> untrained;  // log-probabilities of those that are compared with
   bool begun = false;
 };
+
+// The teacher's weights, for one piece: a batch that waits, for its turn or between pieces, holds none of them, which nobody else could have the memory of.
+// Null: it has no teacher.
+SamplerWeights teacher_of_piece(const OnExecutor& on, Checkpoints& checkpoints, CheckpointWeights& weights, const std::string& owner, BatchLossRun& run) {
+  const std::string path = teacher_option(run.batch);
+  if (path.empty()) return {};
+  const CheckpointRecord now = checkpoints.find(owner, run.teacher ? run.teacher->path() : path, "sampler_weights");
+  if (run.teacher && (now.created != run.teacher->created || now.snapshot != run.teacher->snapshot))
+    fail(ErrorCode::invalid_argument, "the teacher {} was overwritten in the middle of the batch; send the batch again", now.path());
+  run.teacher = now;
+  return weights.of_record(on, owner, now);
+}
+
+// What the loss made of a sequence. Before the batch begins, so that earlier gradients stay as they are.
+void check_weighed(const BatchLossRun& run, std::size_t place) {
+  const std::vector<float>& weights = run.prepared.sequences[place].weights;
+  if (!std::all_of(weights.begin(), weights.end(), [](float weight) { return std::isfinite(weight); }))
+    fail(ErrorCode::numeric, "data[{}]: the loss's derivative by a log-probability is beyond fp32, or no number", run.loss->datum(place));
+}
+
+// Weighs what was scored up to `end`, for so many seconds, one at least. True: all of it. A loss that a client traced may take seconds for each datum, and so
+// may a distribution over a large vocabulary: others have turns in between.
+bool weigh_for(BatchLossRun& run, std::size_t end, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point began = Clock::now();
+  const std::size_t together = run.loss->together();
+  for (bool first = true; run.weighed < end; first = false) {
+    give_way();
+    if (!first && std::chrono::duration<double>(Clock::now() - began).count() >= seconds) return false;
+    run.loss->weigh(run.prepared, run.weighed, std::span<const std::vector<float>>(run.scored).subspan(run.weighed - run.next, together));
+    for (std::size_t i = 0; i < together; ++i) check_weighed(run, run.weighed + i);
+    run.weighed += together;
+  }
+  return true;
+}
 
 // Log-probabilities of the targets under weights that nobody trains here. Weights for sampling are whole on the first rank's runtime, whatever the layout,
 // so that rank computes alone and the others wait; no bit depends on ranks.
@@ -62,15 +100,10 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);
-  try {  // on the caller's thread, since weights may come from a disk
-    if (const std::string path = teacher_option(run->batch); !path.empty()) run->teacher = to_.weights.of_checkpoint(owner, path);
-  } catch (const Error& e) {
-    run->refusal = e;
-  }
   const auto piece_of = [this, owner, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     ForwardBackwardResult result;
     try {
-      if (run->refusal) throw *run->refusal;
+      const SamplerWeights teacher = teacher_of_piece(on, to_.checkpoints, to_.weights, owner, *run);  // before the model, which its memory may take from there
       TrainedModel& trained = tools_.resting.trained(on, model);
       if (!run->loss) {
         const std::string& name = run->batch.loss.name;
@@ -106,14 +139,14 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         run->next = end;
         return NumberedOperation::Worked{.again = true};
       }
-      if (!run->loss->teacher().empty()) run->loss->told(run->next, scores_under(commons_.runtime(), run->teacher, piece()));
-      const std::vector<std::vector<float>> logprobs = trained.score(piece());
-      std::vector<std::size_t> places;
-      for (std::size_t d = run->next; d < end; d += run->loss->together()) {
-        give_way();  // a loss that a client traced may take long
-        run->loss->weigh(run->prepared, d, std::span(logprobs).subspan(d - run->next, run->loss->together()));
-        for (std::size_t i = 0; i < run->loss->together(); ++i) places.push_back(d + i - untrained);
+      run->weighed = std::max(run->weighed, run->next);
+      if (run->next + run->scored.size() < end) {
+        if (teacher.weights) run->loss->told(run->next, scores_under(commons_.runtime(), teacher, piece()));
+        run->scored = trained.score(piece());
       }
+      if (!weigh_for(*run, end, commons_.options.turn_seconds)) return NumberedOperation::Worked{.again = true};
+      std::vector<std::size_t> places(end - run->next);
+      std::iota(places.begin(), places.end(), run->next - untrained);
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
         if (untrained == 0) tools_.gradients.admit(on, model, end - run->next, all);
         else tools_.gradients.admit(on, model, end - run->next, {all.begin() + static_cast<std::ptrdiff_t>(untrained), all.end()});
@@ -122,6 +155,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         run->begun = true;
       }
       trained.add(places, piece());
+      run->scored.erase(run->scored.begin(), run->scored.begin() + static_cast<std::ptrdiff_t>(end - run->next));
       run->next = end;
       if (end < all.size()) return NumberedOperation::Worked{.again = true};
       result = trained.finish();

@@ -110,7 +110,6 @@ class DistillBatchLoss final : public BatchLoss {
     if (mean && !(tokens > 0)) fail(ErrorCode::invalid_argument, "the weights sum to {}, which averaging divides by; allowed are sums above 0", tokens);
     if (mean) scale_ = 1.0 / tokens;
   }
-  std::string teacher() const override { return path_; }
   void told(std::size_t first, std::vector<std::vector<float>>&& logprobs) override {
     std::move(logprobs.begin(), logprobs.end(), teacher_.begin() + static_cast<std::ptrdiff_t>(first));
   }

@@ -18,11 +18,18 @@ std::string key_of(const CheckpointRecord& record) { return fmt::format("{} {} {
 }  // namespace
 
 SamplerWeights CheckpointWeights::of_record(const std::string& owner, const CheckpointRecord& from) {
-  const auto read = [&](const OnExecutor& on) {
-    return memory_.sampled(on, owner, from.settings, fmt::format("the weights of {}", from.path()), [&] { return files_.weights(on, from); });
-  };
-  if (from.kind == "external_weights") return run_on(*commons_.base->executor, WorkClass::training, read).get();  // an adapter by name is in memory
-  return cache_.get(key_of(from), read);
+  const auto read_here = [&](const OnExecutor& on) { return read(on, owner, from); };
+  if (from.kind == "external_weights") return run_on(*commons_.base->executor, WorkClass::training, read_here).get();  // an adapter by name is in memory
+  return cache_.get(key_of(from), read_here);
+}
+
+SamplerWeights CheckpointWeights::of_record(const OnExecutor& on, const std::string& owner, const CheckpointRecord& from) {
+  if (from.model == kNamedAdapterModel) return read(on, owner, from);
+  return cache_.get(on, key_of(from), [&](const OnExecutor& here) { return read(here, owner, from); });
+}
+
+SamplerWeights CheckpointWeights::read(const OnExecutor& on, const std::string& owner, const CheckpointRecord& from) const {
+  return memory_.sampled(on, owner, from.settings, fmt::format("the weights of {}", from.path()), [&] { return files_.weights(on, from); });
 }
 
 void CheckpointWeights::keep(const CheckpointRecord& saved, const SamplerWeights& weights) {

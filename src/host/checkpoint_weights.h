@@ -14,6 +14,7 @@ class CheckpointWeights {
   // Errors: those of Checkpoints::find and CheckpointFiles::weights; resource_exhausted; cancelled when the executor has stopped.
   SamplerWeights of_checkpoint(const std::string& owner, const std::string& path);
   SamplerWeights of_record(const std::string& owner, const CheckpointRecord& from);
+  SamplerWeights of_record(const OnExecutor& on, const std::string& owner, const CheckpointRecord& from);
   // Of a checkpoint that is a snapshot and was just saved: whoever samples it next need not read the store. Of a model the newest alone is kept.
   void keep(const CheckpointRecord& saved, const SamplerWeights& weights);
   void keep(const OnExecutor& on, const CheckpointRecord& saved, const SamplerWeights& weights);
@@ -22,6 +23,8 @@ class CheckpointWeights {
   void clear(const OnExecutor& on) { cache_.clear(on); }
 
  private:
+  SamplerWeights read(const OnExecutor& on, const std::string& owner, const CheckpointRecord& from) const;
+
   TrainingCommons& commons_;
   Checkpoints& checkpoints_;
   CheckpointFiles& files_;

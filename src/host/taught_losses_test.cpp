@@ -1,5 +1,6 @@
 // Distillation whose teacher is the path of weights that were saved for sampling: the server scores each piece's tokens under them, over ranks too, to the
-// bits of one rank and one piece, and to those of a client that tells the same log-probabilities; another teacher is seen.
+// bits of one rank and one piece, and to those of a client that tells the same log-probabilities; another teacher is seen. A batch that waits holds none of
+// its teacher's memory.
 #include <gtest/gtest.h>
 
 #include "host/training_test_tools.h"
@@ -92,6 +93,31 @@ TEST(TaughtLosses, AClientThatTellsTheTeachersNumbersHasItsBits) {
     bits.push_back(school.learned(data));
   }
   EXPECT_EQ(bits[0], bits[1]);
+}
+
+// A key that sends many batches with teachers and leaves a number out would hold all of their weights, and others would be refused for want of memory.
+TEST(TaughtLosses, ABatchThatWaitsHoldsNoWeightsOfItsTeacher) {
+  School school(4096, {}, 4);
+  const std::string path = school.teacher(1, 4);
+  school.service.reset();  // what starts again has read no weights
+  const auto ledger = school.base->ledger = std::make_shared<MemoryLedger>(std::int64_t{1} << 30);
+  school.service = std::make_shared<TrainingService>(school.base, school.generation, TrainingServiceOptions{.state = school.folder});
+  const std::string second = school.batch(school.student, 2, taught_batch(path));
+  EXPECT_EQ(ledger->held("samplers"), 0);
+  school.told(school.batch(school.student, 1, training_batch(2, 3)));
+  school.told(second);
+  EXPECT_GT(ledger->held("samplers"), 0);  // it was read after all, and may go
+}
+
+TEST(TaughtLosses, ATeacherIsFoundWhenTheBatchsTurnHasCome) {
+  School school(4096, {}, 4);
+  const std::string path = school.teacher(1, 4);
+  const std::string second = school.batch(school.student, 2, taught_batch(path));  // number 1 is missing
+  school.service->checkpoints().remove("me", path);
+  school.told(school.batch(school.student, 1, training_batch(2, 3)));
+  const Outcome outcome = school.result(second);
+  EXPECT_TRUE(outcome.failed());
+  EXPECT_NE(outcome.message.find("there is no checkpoint '" + path), std::string::npos) << outcome.message;
 }
 
 }  // namespace

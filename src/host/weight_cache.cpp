@@ -53,13 +53,18 @@ SamplerWeights WeightCache::get(const std::string& key, const std::function<Samp
                 [&](const OnExecutor& on) {
                   if (SamplerWeights weights = find(key); weights.weights) return weights;  // another was faster
                   executor_->name_piece("weights");
-                  SamplerWeights weights = read(on);
-                  std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
-                  const auto state = state_.lock();
-                  gone = add(*state, key, {weights, 0, {}});
-                  return weights;
+                  return get(on, key, read);
                 })
       .get();
+}
+
+SamplerWeights WeightCache::get(const OnExecutor& on, const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read) {
+  if (SamplerWeights known = find(key); known.weights) return known;
+  SamplerWeights weights = read(on);
+  std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
+  const auto state = state_.lock();
+  gone = add(*state, key, {weights, 0, {}});
+  return weights;
 }
 
 bool WeightCache::drop_oldest(const OnExecutor&) {

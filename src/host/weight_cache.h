@@ -21,6 +21,7 @@ class WeightCache {
   WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
   // `key` names one immutable set of weights. Errors: those of `read`; cancelled when the executor has stopped.
   SamplerWeights get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read);
+  SamplerWeights get(const OnExecutor& on, const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read);
   // Weights that get(key) shall find without reading. `place`: of what was put there before them and nobody has got, nothing stays.
   void put(const OnExecutor& on, const std::string& key, SamplerWeights weights, const std::string& place);
   // Drops the least recently used to free memory; requests that use it keep it. False: there is none.

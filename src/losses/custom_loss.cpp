@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "losses/graph_operations.h"
 
 namespace lockstep {
@@ -90,6 +91,7 @@ CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std
   const GraphTensorPtr variable = results[0].tensor;
   for (std::size_t n = results.size(); n < graph_.nodes.size(); ++n) {
     const GraphNode& node = graph_.nodes[n];
+    give_way();
     try {
       std::vector<GraphValue> arguments;
       for (const GraphValue& argument : node.arguments) arguments.push_back(resolved(tape, argument, results));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/give_way.h"
 #include "base/philox.h"
 #include "losses/graph_math.h"
 #include "losses/graph_test_tools.h"
@@ -105,6 +106,28 @@ TEST(CustomLoss, LimitsAndFaultsNameTheNode) {
   EXPECT_NE(message_of([&] { run_loss(loss_graph(calls, "loss"), {-1}); }).find("allowed are"), std::string::npos);
   EXPECT_NE(message_of([] { CustomLoss("x", LossJson::array(), LossJson::object()); }), "");
   EXPECT_NE(message_of([] { CustomLoss("x", graph_test_inputs(), {{"format", 2}, {"nodes", LossJson::array()}}); }).find("allowed is 1"), std::string::npos);
+}
+
+// Live tokens wait for a block of a loss's elements, forward and back, not for a datum.
+TEST(CustomLoss, LongTensorsGiveWay) {
+  struct Counted final : PausePoint {
+    std::int64_t count = 0;
+    void pause() override { ++count; }
+    std::int64_t longest_kernel() const override { return 0; }
+  };
+  const auto pauses_of = [](std::int64_t elements) {
+    const LossJson graph = loss_graph({loss_call("torch.zeros", LossJson::array({elements}), "z"), loss_call("operator.add", {ref("z"), ref("logprobs")}, "y"),
+                                       loss_call("torch.sum", LossJson::array({ref("y")}), "loss")},
+                                      "loss");
+    Counted counted;
+    thread_pause_point = &counted;
+    run_loss(graph, {-1});
+    thread_pause_point = nullptr;
+    return counted.count;
+  };
+  constexpr std::int64_t kBlock = std::int64_t{1} << 16;
+  EXPECT_EQ(pauses_of(4 * kBlock) - pauses_of(1), 8);
+  EXPECT_GE(pauses_of(1), 3 + 2);  // a node, and its backward
 }
 
 // Whatever the graph: a result of finite numbers, or a fault of the client's.

@@ -6,10 +6,18 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/give_way.h"
 
 namespace lockstep {
 namespace {
 constexpr std::int64_t kMostOfOne = std::int64_t{1} << 24;
+constexpr std::size_t kRowsToGiveWay = 64;  // of a matrix, in a product
+
+// Between elements of a long tensor: about each millisecond.
+void give_way_at(std::size_t element) {
+  constexpr std::size_t kElements = std::size_t{1} << 16;
+  if (element % kElements == kElements - 1) give_way();
+}
 
 std::vector<double>& gradient_of(GraphTensor& tensor) {
   if (tensor.gradient.empty()) tensor.gradient.resize(tensor.values.size(), 0.0);
@@ -140,6 +148,7 @@ GraphTensorPtr GraphTape::elementwise(const std::vector<GraphTensorPtr>& inputs,
   const auto place = [](const std::vector<std::int64_t>& of, std::size_t i) { return of.empty() ? i : static_cast<std::size_t>(of[i]); };
   std::vector<double> x(count);
   for (std::size_t i = 0; i < size; ++i) {
+    give_way_at(i);
     for (std::size_t k = 0; k < count; ++k) x[k] = inputs[k]->values[place(index[k], i)];
     y->values[i] = value(x.data());
   }
@@ -149,6 +158,7 @@ GraphTensorPtr GraphTape::elementwise(const std::vector<GraphTensorPtr>& inputs,
   y->backward = [self = y.get(), inputs, index = std::move(index), slope = std::move(slope), place] {
     std::vector<double> x(inputs.size());
     for (std::size_t i = 0; i < self->values.size(); ++i) {
+      give_way_at(i);
       for (std::size_t k = 0; k < inputs.size(); ++k) x[k] = inputs[k]->values[place(index[k], i)];
       for (std::size_t k = 0; k < inputs.size(); ++k) {
         if (!inputs[k]->tracked) continue;
@@ -214,19 +224,23 @@ GraphTensorPtr GraphTape::product(const GraphTensorPtr& a, const GraphTensorPtr&
   const std::size_t rows = m == 0 ? 0 : n;  // those of nothing cost no memory, and may be many
   for (std::size_t i = 0; i < rows; ++i) charge(static_cast<std::int64_t>(inner * m));
   for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t k = 0; k < inner; ++k)
+    for (std::size_t k = 0; k < inner; ++k) {
+      if (k % kRowsToGiveWay == 0) give_way();
       for (std::size_t j = 0; j < m; ++j) y->values[i * m + j] += a->values[i * inner + k] * b->values[k * m + j];
+    }
   const std::vector<GraphTensorPtr> inputs{a, b};
   charge_gradients(y, inputs);
   if (y->tracked)
     y->backward = [self = y.get(), a, b, n, inner, m] {
       for (std::size_t i = 0; i < n; ++i)
-        for (std::size_t k = 0; k < inner; ++k)
+        for (std::size_t k = 0; k < inner; ++k) {
+          if (k % kRowsToGiveWay == 0) give_way();
           for (std::size_t j = 0; j < m; ++j) {
             const double g = self->gradient[i * m + j];
             if (a->tracked) gradient_of(*a)[i * inner + k] += g * b->values[k * m + j];
             if (b->tracked) gradient_of(*b)[k * m + j] += g * a->values[i * inner + k];
           }
+        }
     };
   return y;
 }
@@ -235,7 +249,10 @@ void GraphTape::backward(const GraphTensorPtr& loss) {
   if (!loss->tracked) return;
   gradient_of(*loss)[0] = 1.0;
   for (auto tensor = made_.rbegin(); tensor != made_.rend(); ++tensor)
-    if (!(*tensor)->gradient.empty() && (*tensor)->backward) (*tensor)->backward();
+    if (!(*tensor)->gradient.empty() && (*tensor)->backward) {
+      give_way();
+      (*tensor)->backward();
+    }
 }
 
 }  // namespace lockstep
