@@ -44,7 +44,10 @@ struct School : TrainingBench {
     return told(service->operations().save("me", id, 3, wanted, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
   }
   // What the student is told of the batch, and of the step behind it, which has the gradient's norm.
-  std::string learned(const TrainingBatch& data) { return told(batch(student, 1, data)) + told(step(student, 2)); }
+  std::string learned(const TrainingBatch& data) {
+    const std::string of_batch = told(batch(student, 1, data));
+    return of_batch + told(step(student, 2));
+  }
 
   const std::string own, student;
 };
