@@ -35,9 +35,10 @@ constexpr StatusName kStatusNames[] = {
     {503, "server_error", "unavailable"},
 };
 
-// It may repeat what a client sent, in several copies: a body of a few kilobytes may be hundreds of megabytes once it is unpacked.
+// It may repeat what a client sent, in several copies: a body of a few kilobytes may be hundreds of megabytes once it is unpacked. The longest of the server's
+// own is the list of its routes.
 std::string shortened(std::string_view message) {
-  constexpr std::size_t kLongestMessage = 4096;
+  constexpr std::size_t kLongestMessage = 16384;
   return message.size() <= kLongestMessage ? std::string(message) : std::string(message.substr(0, kLongestMessage)) + "...";
 }
 

@@ -28,7 +28,7 @@ class RequestError : public Error {
 };
 
 int http_status(ErrorCode code);
-// The body of an error: JSON, one line, of whose message 4,096 bytes. It does not quote an exception that is no Error.
+// The body of an error: JSON, one line, of whose message 16,384 bytes at the most. It does not quote an exception that is no Error.
 std::string error_body(const std::exception& error);
 ApiResponse error_response(const std::exception& error);
 // For a fault that has no Error, such as a limit of HTTP itself.

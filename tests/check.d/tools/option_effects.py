@@ -237,7 +237,7 @@ ROWS = {
 SILENT = {"rank-timeout": ("a process has to be silent, over Open MPI", "tests/check.d/tools/mpi.py: rank_timeout")}
 OF_A_SERVER = ("a server answers", "tests/check.d/tools/server_effects.py: \"chat\": (")
 LATER = {
-    "chat": {"url": OF_A_SERVER, "api-key": OF_A_SERVER}, **{command: SILENT for command in ("train sft", "train preference", "train distill")},
+    "chat": {"url": OF_A_SERVER, "api-key": OF_A_SERVER}, **{command: SILENT for command in ("train sft", "train preference", "train distill", "score")},
     "parity": SILENT | {"case": ("a run has to find a difference", "tests/system/difference_case_test.cpp: parity_command")},
     "train rl": SILENT | {"on-difference": ("no token's log-probabilities differ", "src/rl/policy_training_test.cpp: stop_at_difference")},
 }  # fmt: skip

@@ -310,8 +310,14 @@ def snapshots(s):
 
 def unnamed_files(s):
     s.made()
-    links = [str(one.readlink()) for one in Path(f"/proc/{s.process.pid}/fd").iterdir()]
-    return any("/state/" in link and "(deleted)" in link for link in links)
+    for one in Path(f"/proc/{s.process.pid}/fd").iterdir():
+        try:
+            link = str(one.readlink())
+        except FileNotFoundError:  # closed since it was listed
+            continue
+        if "/state/" in link and "(deleted)" in link:
+            return True
+    return False
 
 
 def shared(s):
