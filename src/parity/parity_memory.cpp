@@ -10,8 +10,8 @@
 namespace lockstep {
 
 namespace {
-// The program, and what its allocator holds for threads of ranks and for teachers that have ended: beside the accounts of devices a run took up to 67 MB on a busy
-// machine.
+// The program, and what its allocator holds for threads of ranks and for teachers that have ended: beside the accounts of devices a run took up to 67 MB on a
+// busy machine.
 constexpr std::int64_t kProgramBytes = std::int64_t{72} << 20;
 constexpr int kCountedSteps = 2;  // the second has moments
 
