@@ -12,8 +12,8 @@ namespace lockstep {
 namespace {
 // With the likely reason. Where half of the rollouts and more were cut off it is their length.
 std::string nothing_learned(const RlTotals& totals, std::int64_t max_tokens) {
-  std::string told = fmt::format("nothing was learned: in none of the {} steps did the rewards of a group differ (mean reward {:.3f}); ", totals.steps,
-                                 totals.mean_reward());
+  std::string told =
+      fmt::format("nothing was learned: in none of the {} steps did the rewards of a group differ (mean reward {:.3f}); ", totals.steps, totals.mean_reward());
   const double cut = 1 - totals.ended / static_cast<double>(totals.steps);
   if (cut >= 0.5) return told + fmt::format("{:.0f}% of the rollouts had no end token within --max-tokens {}", 100 * cut, max_tokens);
   return told + "the problems are too hard or too easy for this model, or --rollouts too few";
