@@ -35,18 +35,17 @@ constexpr StatusName kStatusNames[] = {
     {503, "server_error", "unavailable"},
 };
 
-// It may repeat what a client sent, in several copies: a body of a few kilobytes may be hundreds of megabytes once it is unpacked. The longest of the server's
-// own is the list of its routes.
-std::string shortened(std::string_view message) {
-  constexpr std::size_t kLongestMessage = 16384;
-  return message.size() <= kLongestMessage ? std::string(message) : std::string(message.substr(0, kLongestMessage)) + "...";
-}
+// A message may repeat what a client sent, in several copies: a body of a few kilobytes may be hundreds of megabytes once it is unpacked. The longest of the
+// server's own is the list of its routes.
+constexpr std::size_t kLongestMessage = 16384;
+
+std::string shortened(std::string_view text, std::size_t most) { return std::string(text.substr(0, most)) + (text.size() > most ? "..." : ""); }
 
 std::string body_of(int status, std::string_view message, const std::string& param, std::string_view word) {
   StatusName name{status, "server_error", "internal"};
   for (const StatusName& known : kStatusNames)
     if (known.status == status) name = known;
-  Json error{{"message", shortened(message)}, {"type", name.type}, {"param", nullptr}, {"code", word.empty() ? name.code : word}};
+  Json error{{"message", shortened(message, kLongestMessage)}, {"type", name.type}, {"param", nullptr}, {"code", word.empty() ? name.code : word}};
   if (!param.empty()) error["param"] = param;
   return Json{{"error", error}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -108,6 +107,6 @@ ApiResponse error_response(const std::exception& error) {
 
 ApiResponse error_response_of(int status, std::string_view message) { return {status, "application/json", body_of(status, message, {}, {}), {}}; }
 
-std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
+std::string shown(std::string_view text) { return shortened(text, 80); }
 
 }  // namespace lockstep

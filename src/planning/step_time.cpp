@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "parallel/bins_codec.h"
 #include "planning/shape_memory.h"
 
 namespace lockstep {

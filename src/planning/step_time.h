@@ -5,6 +5,7 @@
 #pragma once
 #include <string_view>
 
+#include "parallel/bins_codec.h"
 #include "planning/step_plan.h"
 
 namespace lockstep {
@@ -23,8 +24,8 @@ struct DeviceRates {
   double link = 0, network = 0;   // bytes received, from a device of the same host and of another
   std::int64_t memory_bytes = 0;  // that a plan may fill; 0: not known
   int host_devices = 8;
-  double network_accumulator_bytes = 24;  // of a weight's accumulator between hosts; in memory 24
-  bool shared = false;                    // all ranks together have these rates and this memory
+  double network_accumulator_bytes = kBinBytes;  // of a weight's accumulator between hosts; here as in memory
+  bool shared = false;                           // all ranks together have these rates and this memory
   Efficiency low, high;
   std::string assumed;  // the efficiencies in words
   std::string told() const { return between_hosts.empty() ? source : source + "; " + between_hosts; }

@@ -15,31 +15,11 @@ namespace lockstep {
 namespace {
 using nlohmann::ordered_json;
 
-constexpr const char* kTool = "write";
 constexpr const char* kPlaceholder = "0";  // of a text that stands in a conversation for its place alone
 
 // A message as templates have it: a call's arguments are an object.
-ordered_json called(const std::string& answer) {
-  ordered_json call = ordered_json::object();
-  call["id"] = "call_1";
-  call["type"] = "function";
-  call["function"]["name"] = kTool;
-  call["function"]["arguments"]["text"] = answer;
-  ordered_json message = ordered_json::object();
-  message["role"] = "assistant";
-  message["content"] = "";
-  message["tool_calls"] = ordered_json::array();
-  message["tool_calls"].push_back(std::move(call));
-  return message;
-}
-
-ordered_json said(const char* role, const std::string& content) {
-  ordered_json message = ordered_json::object();
-  message["role"] = role;
-  if (role == std::string_view("tool")) message["tool_call_id"] = "call_1";
-  message["content"] = content;
-  return message;
-}
+ordered_json called(const std::string& answer) { return write_call("call_1", {{"text", answer}}); }
+ordered_json said(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
 
 std::string without_space(const std::string& text) {
   constexpr const char* kSpace = " \t\r\n";
@@ -80,12 +60,12 @@ class ConversationEpisode final : public Episode {
     if (told) its = inner_->step(told->text);
     done_ = !told || its.done || !told->call;
     if (done_) return {.observation = {}, .reward = its.reward, .done = true};
-    return {.observation = turn_text(called(kPlaceholder), said("tool", its.observation)).behind, .reward = its.reward, .done = false};
+    return {.observation = turn_text(called(kPlaceholder), write_result("call_1", its.observation)).behind, .reward = its.reward, .done = false};
   }
   std::string reference() const override {
     const std::string answer = inner_->reference();
     const bool last = turns_ + 1 >= reference_.messages.size() / 2;  // each answer is a message behind another one
-    return (last ? turn_text(said("assistant", answer), said("user", kPlaceholder)) : turn_text(called(answer), said("tool", kPlaceholder))).written;
+    return (last ? turn_text(said("assistant", answer), said("user", kPlaceholder)) : turn_text(called(answer), write_result("call_1", kPlaceholder))).written;
   }
 
  private:
@@ -109,7 +89,7 @@ class ConversationEpisode final : public Episode {
     }
     if (calls == 0) return Answer{.text = without_space(content), .call = false};
     const ordered_json given = ordered_json::parse(arguments, nullptr, false);
-    if (calls > 1 || name != kTool || !given.is_object() || !given.contains("text") || !given["text"].is_string()) return {};
+    if (calls > 1 || name != kWriteTool || !given.is_object() || !given.contains("text") || !given["text"].is_string()) return {};
     return Answer{.text = given["text"].get<std::string>(), .call = true};
   }
   TurnText turn_text(const ordered_json& turn, const ordered_json& next) const {

@@ -138,8 +138,7 @@ std::string transition_of(const TrainingJson& json, const std::string& standard)
   const std::string type = text_field(json, name);
   const std::vector<std::string> known{"SYNC", "ASYNC"};
   if (type.empty() || type == "HOT_LOAD_TRANSITION_TYPE_UNSPECIFIED") return {};
-  if (std::find(known.begin(), known.end(), type) == known.end())
-    fail_value(name, fmt::format("is '{}', allowed are {}{}", shown(type), fmt::join(known, ", "), did_you_mean(type, known)));
+  if (std::find(known.begin(), known.end(), type) == known.end()) fail_value(name, fmt::format("is '{}', {}", shown(type), allowed_are(type, known)));
   return type;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/adapter_rows.h"
+#include "parallel/bins_codec.h"
 
 namespace lockstep {
 
@@ -66,8 +67,8 @@ void compute_tiles(Context& ctx, const View& y, const View& x, const RowWork& wo
 
 // Whether tiles save more than the accumulators take that are there for them alone.
 bool saves(const GradientSet* gradients, const RowCost& cost, std::int64_t rows) {
-  constexpr std::int64_t kBytesOfBins = 24, kBytesOfValue = 4;
-  return !gradients || !gradients->finish_at_once() || kBytesOfBins * cost.weights < kBytesOfValue * cost.values * rows;
+  constexpr std::int64_t kBytesOfValue = 4;
+  return !gradients || !gradients->finish_at_once() || kBinBytes * cost.weights < kBytesOfValue * cost.values * rows;
 }
 
 // The gradient of x; empty where it is not wanted.

@@ -15,4 +15,9 @@ struct ReferenceConversation {
 // Errors: those of the environment; internal when an episode does not end within `most_turns` answers.
 ReferenceConversation reference_conversation(const Environment& environment, const Problem& problem, int most_turns = 4096);
 
+// The messages of a turn: a call of the tool, and its result. `arguments`: JSON's text, as OpenAI's messages have it, or an object, as templates do.
+inline constexpr const char* kWriteTool = "write";
+nlohmann::ordered_json write_call(const std::string& id, nlohmann::ordered_json arguments);
+nlohmann::ordered_json write_result(const std::string& id, const std::string& text);
+
 }  // namespace lockstep
