@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <sstream>
+
 #include "api/api_test_tools.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/keep_field.h"
@@ -191,6 +194,51 @@ TEST(KeptRequests, ASampleOfATrainingSessionMaySayNoToo) {
   EXPECT_GT(server.kept(), 0);
   server.bench.generation->callers().set_keeping({{"ann", false}});
   EXPECT_NE(sample(2, true).message.find("keep_forward is true, and the key file says"), std::string::npos);
+}
+
+// A sampler of a training session, and what it answers as text: ids, then the bits of the prompt's log-probabilities.
+struct SessionSampler {
+  KeepingServer& server;
+  std::string owner, sampler;
+  std::int64_t number = 0;
+  SessionSampler(KeepingServer& s, const std::string& whose)
+      : server(s), owner(whose), sampler(s.bench.service->samplers().create(whose, s.bench.session(whose), 0, "tiny", "")) {}
+  std::string ask(const SamplingRequest& wanted) {
+    const std::string request = server.bench.service->sampling().sample(owner, sampler, number++, wanted, [](const SamplingResult& r) {
+      std::string text;
+      for (const std::int32_t id : r.sequences.at(0).tokens) text += std::to_string(id) + " ";
+      for (const float logprob : r.prompt_logprobs) text += std::to_string(std::bit_cast<std::uint32_t>(logprob)) + " ";
+      return Outcome{"text/plain", text, {}, {}};
+    });
+    const Outcome told = server.bench.result(request, owner);
+    EXPECT_FALSE(told.failed()) << told.message;
+    return told.bytes;
+  }
+};
+
+TEST(KeptRequests, LogProbabilitiesOfAPromptReadTheKeysOwnRows) {
+  KeepingServer server, plain("off");
+  SessionSampler ann(server, "ann"), bob(server, "bob"), other(plain, "ann");
+  SamplingRequest wanted;
+  wanted.prompt = server.kPrompt;
+  wanted.max_tokens = 30;
+  wanted.seed = 1;
+  wanted.stop_tokens = std::vector<std::int32_t>();
+  const std::string said = ann.ask(wanted);
+  EXPECT_EQ(other.ask(wanted), said);
+  std::istringstream ids(said);
+  for (std::int32_t id; ids >> id;) wanted.prompt.push_back(id);
+  ASSERT_EQ(wanted.prompt.size(), server.kPrompt.size() + 30);
+  const std::int64_t pages = (std::ssize(wanted.prompt) - 1) / 16 * 16;  // the rest is computed, for its keys
+  wanted.max_tokens = 1;
+  wanted.prompt_logprobs = true;
+  const std::string scores = other.ask(wanted);
+  EXPECT_EQ(bob.ask(wanted), scores);
+  EXPECT_EQ(server.read(), 0);
+  EXPECT_EQ(ann.ask(wanted), scores);
+  EXPECT_EQ(server.read(), pages);
+  EXPECT_EQ(bob.ask(wanted), scores);  // what its first question computed
+  EXPECT_EQ(server.read(), 2 * pages);
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o, bool 
   return std::min(pages, o.max_sequences * pages_a_sequence);
 }
 
+bool keeps_rows(const EngineOptions& options, Runtime& runtime) {
+  return options.kept_forwards && &options.kept_forwards->backend() == &runtime.backend && options.ranks.size() == 1;
+}
 }  // namespace
 
 Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options, std::shared_ptr<const WeightSet> mtp)
@@ -87,7 +90,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   s->prefix_owner = request.prefix_owner;
   s->account = std::move(request.account);
   s->tells_experts = request.experts;
-  s->keeps_forward = request.keep_forward && options_.kept_forwards && options_.ranks.size() == 1;
+  s->keeps_forward = request.keep_forward && keeps_rows(options_, runtime_);
   const SamplingParameters& cuts = s->sampling;
   s->tells_kept = request.kept_tokens && (cuts.constraint || cuts.top_k > 0 || cuts.top_p < 1 || cuts.min_p > 0);
   s->given = std::move(request.given);
@@ -100,6 +103,8 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   if (request.prompt_logprobs) {
     s->scores_prompt = true;
     s->pace.cached_pages = 0;  // a cached position has no row to score
+    // An observer sees every row, and where a row's experts were is not kept.
+    s->reads_kept = keeps_rows(options_, runtime_) && options_.prefix_cache && !request.experts && !runtime_.observer;
     s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1), std::numeric_limits<float>::quiet_NaN());
     if (tells_top(*s)) s->generation.prompt_top_logprobs.resize(s->generation.prompt_logprobs.size());
     s->prompt_targets = std::move(request.prompt_targets);
@@ -179,24 +184,37 @@ bool Engine::step() {
   if (scheduler_->idle()) return false;
   const TraceSpan span("engine", "engine step");
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<PlannedSlice>& plan = scheduler_->plan();
-  if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
-  guesses_.propose(plan, *scheduler_);
+  const std::vector<PlannedSlice>& planned = scheduler_->plan();
+  if (planned.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
+  guesses_.propose(planned, *scheduler_);
+  const auto first_read = std::find_if(planned.begin(), planned.end(), [](const PlannedSlice& p) { return p.read; });
+  const std::vector<PlannedSlice> plan(planned.begin(), first_read), reads(first_read, planned.end());
   want_as_asked(plan, runtime_.model->facts().expert_shape().row(), runtime_.model->facts().vocabulary, wants_);
   ask_masks(plan, wants_, limits_.vocabulary);
   const auto now = std::chrono::steady_clock::now();
-  for (const PlannedSlice& p : plan)
+  for (const PlannedSlice& p : planned)
     if (GenerationTimes& times = p.sequence->generation.times; times.began == GenerationTimes::Point{}) times.began = now;
+  std::vector<std::string> faults;
   try {
-    guesses_.run(plan, [&] { steps_->run(plan, wants_, result_); });
+    if (!plan.empty()) guesses_.run(plan, [&] { steps_->run(plan, wants_, result_); });
+    // Behind the forward, which may fill pages that stand before these rows.
+    for (const PlannedSlice& p : reads) faults.push_back(kept_scores_.read(*steps_, *options_.kept_forwards, *runtime_.model, p, counters_));
   } catch (...) {
     scheduler_->roll_back();
     throw;
   }
-  count_forward(plan, *runtime_.model, result_.work, counters_);
-  count_accounts(plan, step_rows_);
-  absorb(plan);
-  steps_->accepted(plan);
+  count_accounts(planned, step_rows_);
+  if (!plan.empty()) {
+    count_forward(plan, *runtime_.model, result_.work, counters_);
+    absorb(plan);
+    steps_->accepted(plan);
+  }
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    Sequence& s = *reads[i].sequence;
+    s.generation.error = std::move(faults[i]);
+    if (s.generation.error.empty()) scheduler_->commit(reads[i]);
+    else finish(s, FinishReason::error);
+  }
   counters_.drafts = guesses_.counters();
   deliver();
   scheduler_->observe(seconds_since(began));

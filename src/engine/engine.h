@@ -11,7 +11,7 @@
 #include "engine/admission.h"
 #include "engine/drafts/step_guesses.h"
 #include "engine/generation.h"
-#include "engine/rank_steps.h"
+#include "engine/kept_scores.h"
 #include "engine/step_counts.h"
 #include "engine/untold.h"
 
@@ -89,6 +89,7 @@ class Engine {
   Untold untold_{counters_};
   StepWants wants_;
   StepResult result_;
+  KeptScores kept_scores_;
   std::vector<AccountRows> step_rows_;
   std::uint64_t next_id_ = 1;
   bool delivering_ = false;

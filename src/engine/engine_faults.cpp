@@ -7,22 +7,6 @@
 
 namespace lockstep {
 
-namespace {
-constexpr std::int32_t kNothingAllowed = 1 << 4;
-
-std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position) {
-  if (flags == kNothingAllowed && !s.constraint_error.empty())
-    return fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), s.constraint_error);
-  if (flags == kNothingAllowed) return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
-  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability", "the logits"};
-  std::string text;
-  for (int bit = 0; bit < 4; ++bit)
-    if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
-  if (text.empty()) text = fmt::format("flags {}", flags);
-  return fmt::format("a NaN or an infinity in {} at position {} of the request", text, position);
-}
-}  // namespace
-
 void Engine::truncate(std::uint64_t id, std::size_t tokens) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;

@@ -207,9 +207,10 @@ std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* cons
   return said;
 }
 
-void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
+void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept) {
   const WeightSet* own = plan[0].sequence->weights.get();
-  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result);
+  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result, kept);
+  if (kept) fail(ErrorCode::internal, "rows that were kept are read on {} ranks, allowed is 1", ranks_->size());
   hold(plan);
   std::vector<StepResult> others(parts_.size());
   tell(EngineCall::step, [&](ByteWriter& out) { put_step(out, plan, wants); });

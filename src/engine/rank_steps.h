@@ -37,8 +37,9 @@ class RankSteps {
   bool has_mtp() const { return parts_[0].mtp != nullptr; }  // of process 0
   // Other weights of that layer, from the next step on; false: they are the same. Error as above.
   bool set_mtp_weights(std::shared_ptr<const WeightSet> weights);
-  // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once.
-  void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
+  // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once. `kept`:
+  // StepRunner::run, of a single rank.
+  void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept = nullptr);
   // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
   // The states that the layer stores with pages then (MtpSteps::store).

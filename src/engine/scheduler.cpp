@@ -73,10 +73,11 @@ bool Scheduler::reserve(Sequence& s, std::int64_t& rows) {
 }
 
 void Scheduler::plan_rows(Sequence& s) {
-  const bool decode = rows_.decodes(s);
+  const bool read = s.next_is_kept(), decode = !read && rows_.decodes(s);
   std::int64_t rows = rows_.of(s);
+  if (read) rows = std::min(rows, s.kept_prompt.end - s.computed);
   if (rows == 0 || !reserve(s, rows)) return;
-  plan_.push_back({&s, s.computed, rows, decode, rows == s.pending()});
+  plan_.push_back({&s, s.computed, rows, decode, rows == s.pending(), 0, read});
   rows_.take(plan_.back());
 }
 
@@ -90,9 +91,9 @@ const std::vector<PlannedSlice>& Scheduler::plan() {
     turns_.taken(weights);
     break;
   }
-  // Rows of one adapter stand together.
-  const auto adapter = [](const PlannedSlice& p) { return p.sequence->adapter ? p.sequence->adapter->identity : 0; };
-  std::stable_sort(plan_.begin(), plan_.end(), [&](const PlannedSlice& a, const PlannedSlice& b) { return adapter(a) < adapter(b); });
+  // Rows of one adapter stand together, behind all others those that are read.
+  const auto place = [](const PlannedSlice& p) { return std::pair(p.read, p.sequence->adapter ? p.sequence->adapter->identity : 0); };
+  std::stable_sort(plan_.begin(), plan_.end(), [&](const PlannedSlice& a, const PlannedSlice& b) { return place(a) < place(b); });
   count_plan(plan_, counters_);
   counters_.held_back_forwards += rows_.holds_back();
   return plan_;
@@ -195,6 +196,7 @@ std::int64_t Scheduler::extend(std::size_t slice, std::int64_t rows) {
 void Scheduler::commit(const PlannedSlice& slice) {
   Sequence& s = *slice.sequence;
   s.computed += slice.count;
+  if (slice.read && !s.next_is_kept()) s.kept_prompt = {};
   if (slice.drafted > 0) truncate(s);
   pages_.share(s, s.computed, false);
 }

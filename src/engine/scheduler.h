@@ -1,5 +1,6 @@
 // Plans the next forward: which sequences compute which rows, in which pages.
-// 1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
+// 1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones. Rows of a prompt that are read in place of
+// being computed (engine/kept_scores.h) are planned as if they were.
 // Within each, accounts are in fair order (engine/fair_order.h), and sequences of one account in order of arrival.
 // Pages: when none is free, idle pages of the prefix cache are freed; then the last running sequence in that order (of one account the youngest) is
 // preempted: it waits again, and later recomputes its prompt and what it generated. It is also preempted for a waiting sequence of an account that
@@ -31,7 +32,7 @@ class Scheduler {
   void add(Sequence& s) { queues_.add(s); }
   // Finished or cancelled: releases its pages. The prefix cache drops those from position `forget_from` on (invalid entries).
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
-  // The next forward; valid until the next call of any method but commit. Empty when nothing waits or runs.
+  // The next forward, and what is read beside it; valid until the next call of any method but commit. Empty when nothing waits or runs.
   const std::vector<PlannedSlice>& plan();
   // Adds rows for up to that many draft tokens behind the last row of a slice, as far as forward and cache have room left; nothing is preempted for
   // them. Returns how many. They do not enter the prefix cache.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+
+#include "base/error.h"
 
 namespace lockstep {
 
@@ -36,6 +39,19 @@ void pool_hidden(Sequence& s, std::span<const float> rows, std::int64_t end, std
     ++s.pooled_positions;
     for (std::size_t i = 0; i < width; ++i) s.pooled_sum[i] += row[i];
   }
+}
+
+std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position) {
+  constexpr std::int32_t kNothingAllowed = 1 << 4;
+  if (flags == kNothingAllowed && !s.constraint_error.empty())
+    return fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), s.constraint_error);
+  if (flags == kNothingAllowed) return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
+  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability", "the logits"};
+  std::string text;
+  for (int bit = 0; bit < 4; ++bit)
+    if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
+  if (text.empty()) text = fmt::format("flags {}", flags);
+  return fmt::format("a NaN or an infinity in {} at position {} of the request", text, position);
 }
 
 bool pooled_soundly(Sequence& s) {

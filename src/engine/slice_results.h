@@ -1,6 +1,8 @@
 // Copies the outputs of a step for one slice, scores of its prompt rows and hidden states, into the answer of its request. Pure functions.
 //   take_scores(s, p.begin, slice, result); pool_hidden(s, result.hidden(slice), p.begin + p.count, hidden);
 #pragma once
+#include <string>
+
 #include "engine/step_result.h"
 
 namespace lockstep {
@@ -13,5 +15,7 @@ void take_scores(Sequence& s, std::int64_t begin, std::size_t slice, StepResult&
 void pool_hidden(Sequence& s, std::span<const float> rows, std::int64_t end, std::int64_t hidden);
 // Writes the sum to Generation::pooled; false: it has NaNs or infinities, and the request ends with an error.
 bool pooled_soundly(Sequence& s);
+// Why a request fails, one of whose rows has these flags.
+std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position);
 
 }  // namespace lockstep

@@ -52,7 +52,7 @@ StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_s
       cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model, runtime.profile) : runtime.model->cache_shapes(runtime.profile),
              runtime.profile, pages, page_size) {}
 
-void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
+void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept) {
   slices_.resize(plan.size());
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
@@ -70,8 +70,13 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   Buffer expert_rows;
   const bool tells = (!sharding_ || sharding_->place().model_rank() == 0) && wants.rows(Column::experts) > 0;  // of its stage's layers
   if (tells) options.expert_record = experts_wanted(wants, plan.size(), record, expert_rows);
-  KeptStep kept(backend, kept_forwards_, weights, plan);
-  kept.attach(options);
+  KeptStep keeps(backend, kept ? nullptr : kept_forwards_, weights, plan);
+  keeps.attach(options);
+  if (kept) {
+    options.row_values = kept_forwards_->row_values();
+    options.row_source = kept;
+    options.entries_stand = true;
+  }
   StageRows stages(backend, sharding_, batch, runtime_.model->facts().hidden);
   stages.attach(options);
   Context context = runtime_.context(weights, cache_, batch, options, nullptr, sharding_);
@@ -84,7 +89,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
     if (wants.rows(Column::scored_top) > 0) likeliest_of_scored(step);
     if (wants.rows(Column::drawn) > 0) draw(step);
     if (wants.rows(Column::sampled) > 0) sample(step);
-    if (mtp_) mtp_->follow(weights, batch, slices_, hidden);
+    if (mtp_ && !kept) mtp_->follow(weights, batch, slices_, hidden);
   }
   result.wants = &wants;
   if (!first()) {
@@ -94,7 +99,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   }
   read_hidden(step, result);
   result.row_flags = backend.stream().read_ints(context.flags()).get();
-  kept.enter(result.row_flags);
+  keeps.enter(result.row_flags);
   result.work = context.counters().read();
   record.read(backend.stream(), result);
 }

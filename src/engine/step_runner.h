@@ -25,8 +25,9 @@ class StepRunner {
   void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
   // Stores the layer outputs of requests that ask for it. Not on several ranks.
   void set_kept_forwards(std::shared_ptr<KeptForwards> forwards) { kept_forwards_ = std::move(forwards); }
-  // `wants` is for this plan, and outlives reading the result.
-  void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
+  // `wants` is for this plan, and outlives reading the result. `kept`: has the values of the plan's rows, whose entries stand in the cache, so that
+  // they are read (ForwardOptions::row_source) and nothing is stored; null: they are computed.
+  void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept = nullptr);
 
  private:
   // A step on its way.

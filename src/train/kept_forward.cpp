@@ -1,9 +1,8 @@
 #include "train/kept_forward.h"
 
 #include <algorithm>
-#include <bit>
 
-#include "base/error.h"
+#include "model/kept_compare.h"
 #include "tensor/copies.h"
 
 namespace lockstep {
@@ -89,31 +88,14 @@ void KeptForward::read(std::int64_t value, const View& rows) {
 }
 
 void KeptForward::compare(std::int64_t value, const View& made) {
-  if (compared_.empty()) return;
-  const auto count = static_cast<std::int64_t>(compared_.size()), width = forwards_->layout().width(value);
-  const Buffer pairs = backend_.device().allocate(DType::f32, 2 * count, width, MemoryCategory::workspace);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Compared& one = compared_[static_cast<std::size_t>(i)];
+  std::vector<KeptAndMade> rows;
+  rows.reserve(compared_.size());
+  for (const Compared& one : compared_) {
     const Run& run = runs_[one.run];
-    backend_.stream().copy(pairs.view().row_range(i, 1), from(run, value, one.at, 1));
-    backend_.stream().copy(pairs.view().row_range(count + i, 1), made.row_range(run.row + one.at, 1));
+    rows.push_back(
+        {from(run, value, one.at, 1), made.row_range(run.row + one.at, 1), static_cast<std::int64_t>(slices_[run.slice].sequence), run.position + one.at});
   }
-  const std::vector<float> values = backend_.stream().read(pairs.view()).get();
-  for (std::int64_t i = 0; i < count * width; ++i) {
-    const float kept = values[static_cast<std::size_t>(i)], computed = values[static_cast<std::size_t>(count * width + i)];
-    if (std::bit_cast<std::uint32_t>(kept) != std::bit_cast<std::uint32_t>(computed))
-      refuse(compared_[static_cast<std::size_t>(i / width)], value, i % width, kept, computed);
-  }
-  if (value == forwards_->layout().values() - 1) forwards_->statistics().compared += count;
-}
-
-void KeptForward::refuse(const Compared& one, std::int64_t value, std::int64_t column, float kept, float computed) const {
-  const Run& run = runs_[one.run];
-  fail(ErrorCode::internal,
-       "sequence {}, position {}: what was kept of its forward is not what is computed now: {} {}, column {} is {} (bits {:#010x}), computed it is {} (bits "
-       "{:#010x}), under the same weights; nothing was learned from it. Please report it; --keep-forward off computes all forwards",
-       slices_[run.slice].sequence, run.position + one.at, row_values() == RowValues::segments ? "behind segment of layers" : "of operation", value, column,
-       kept, std::bit_cast<std::uint32_t>(kept), computed, std::bit_cast<std::uint32_t>(computed));
+  compare_kept(*forwards_, value, rows);
 }
 
 }  // namespace lockstep

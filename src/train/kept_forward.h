@@ -62,7 +62,6 @@ class KeptForward final : public RowSource {
     std::int64_t at = 0;  // of its rows
   };
   View from(const Run& run, std::int64_t value, std::int64_t first, std::int64_t count) const;
-  [[noreturn]] void refuse(const Compared& one, std::int64_t value, std::int64_t column, float kept, float computed) const;
 
   Backend& backend_;
   std::shared_ptr<KeptForwards> forwards_;
