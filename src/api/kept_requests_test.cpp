@@ -19,7 +19,8 @@ namespace {
 struct KeepingServer {
   TrainingBench bench;
   Routes routes;
-  explicit KeepingServer(const std::string& mode = "all") : bench({}, {.threads = 1}, {}, {}, {.mode = mode, .megabytes = 64}) {
+  explicit KeepingServer(const std::string& mode = "all", const RankLayout& ranks = {})
+      : bench({}, {.threads = 1}, {}, ranks, {.mode = mode, .megabytes = 64}) {
     add_tinker_routes(routes, bench.service);
     add_fireworks_routes(routes, bench.service, ShapeCatalog::published());
     ApiKeys keys;
@@ -94,6 +95,25 @@ TEST(KeptRequests, OfADeploymentsCompletionsTrainingReadsTheRows) {
   const std::string other = plain.saved_model("ann", "one");
   EXPECT_EQ(plain.complete("ann", "one"), ids);
   EXPECT_EQ(plain.learn("ann", other, 2, ids), learned);
+}
+
+// Sampling and training have ranks: what the engine's first one keeps, those of the trainer read, or nothing is kept and a request that asks for it is refused.
+TEST(KeptRequests, OverRanksTrainingReadsTheRowsToo) {
+  KeepingServer plain("off");
+  const std::string other = plain.saved_model("ann", "one");
+  const std::vector<std::int32_t> said = plain.complete("ann", "one");
+  const std::string want = plain.learn("ann", other, 2, said);
+  for (const auto& [mode, ranks] : {std::pair{"inputs", "tp=2"}, std::pair{"inputs", "tp=2,dp=2"}, std::pair{"all", "dp=2"}}) {
+    SCOPED_TRACE(ranks);
+    KeepingServer server(mode, rank_layout(ranks));
+    const std::string model = server.saved_model("ann", "one");
+    EXPECT_EQ(server.complete("ann", "one"), said);
+    EXPECT_EQ(server.learn("ann", model, 2, said), want);
+    EXPECT_EQ(server.read(), std::ssize(said) - 1);
+  }
+  KeepingServer none("all", rank_layout("tp=2"));
+  const Json refused = none.ask("/inference/v1/completions", "ann", {{"model", "tiny"}, {"prompt", none.kPrompt}, {"keep_forward", true}});
+  EXPECT_EQ(refused.at("error").at("param"), "keep_forward") << refused;
 }
 
 TEST(KeptRequests, ARequestMaySayNo) {

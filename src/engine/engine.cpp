@@ -26,7 +26,7 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o, bool 
   return std::min(pages, o.max_sequences * pages_a_sequence);
 }
 
-bool keeps_rows(const EngineOptions& options, Runtime& runtime) {
+bool reads_rows(const EngineOptions& options, Runtime& runtime) {
   return options.kept_forwards && &options.kept_forwards->backend() == &runtime.backend && options.ranks.size() == 1;
 }
 }  // namespace
@@ -90,7 +90,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   s->prefix_owner = request.prefix_owner;
   s->account = std::move(request.account);
   s->tells_experts = request.experts;
-  s->keeps_forward = request.keep_forward && keeps_rows(options_, runtime_);
+  s->keeps_forward = request.keep_forward && steps_->keeps_forwards();
   const SamplingParameters& cuts = s->sampling;
   s->tells_kept = request.kept_tokens && (cuts.constraint || cuts.top_k > 0 || cuts.top_p < 1 || cuts.min_p > 0);
   s->given = std::move(request.given);
@@ -104,7 +104,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
     s->scores_prompt = true;
     s->pace.cached_pages = 0;  // a cached position has no row to score
     // An observer sees every row, and where a row's experts were is not kept.
-    s->reads_kept = keeps_rows(options_, runtime_) && options_.prefix_cache && !request.experts && !runtime_.observer;
+    s->reads_kept = reads_rows(options_, runtime_) && options_.prefix_cache && !request.experts && !runtime_.observer;
     s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1), std::numeric_limits<float>::quiet_NaN());
     if (tells_top(*s)) s->generation.prompt_top_logprobs.resize(s->generation.prompt_logprobs.size());
     s->prompt_targets = std::move(request.prompt_targets);

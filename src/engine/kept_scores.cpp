@@ -35,7 +35,8 @@ class KeptSliceRows final : public RowSource {
       const View all = kept(part, value);
       for (std::int64_t i = 0; i < part.count; ++i) rows.push_back({all.row_range(i, 1), made.row_range(part.row + i, 1), -1, slice_.begin + part.row + i});
     }
-    compare_kept(forwards_, value, rows);
+    compare_kept(forwards_.backend(), forwards_, value, rows);
+    if (value == forwards_.layout().values() - 1) forwards_.statistics().compared += std::ssize(rows);
   }
 
  private:

@@ -28,7 +28,8 @@ struct EngineOptions {
   // In process 0 of several: ranks are spread over all processes, and the others follow this engine (engine/step_follower.h). Null: all ranks are in
   // this process. Outlives the engine.
   ProcessMail* lead = nullptr;
-  // Where layer outputs of requests that ask for it (Request::keep_forward) are stored, on the same runtime; null: nowhere. Single rank only.
+  // Where layer outputs of requests that ask for it (Request::keep_forward) are stored, on the same runtime; null: nowhere. Of several ranks those of
+  // keeps_over_ranks (model/kept_ranks.h).
   std::shared_ptr<KeptForwards> kept_forwards = nullptr;
 };
 

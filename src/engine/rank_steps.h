@@ -47,6 +47,8 @@ class RankSteps {
   // The layer's predictions for sequences of one plan (engine/drafts/mtp_steps.h).
   std::vector<std::vector<std::int32_t>> guess(std::span<Sequence* const> sequences, std::int64_t tokens);
 
+  // Whether the options' kept forwards get the rows of requests that ask for it (EngineOptions::kept_forwards).
+  bool keeps_forwards() const { return keeps_forwards_; }
   const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
   CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks
 
@@ -82,6 +84,8 @@ class RankSteps {
   std::unique_ptr<Ranks> ranks_;
   std::vector<Rank> parts_;  // local ones
   const std::int64_t most_sequences_;
+  bool keeps_forwards_ = false;
+  std::uint64_t newest_ = 0;                                 // the identity of the newest weights, where ranks have shares
   std::map<std::uint64_t, std::weak_ptr<const void>> held_;  // by identity: what the ranks have shares of
 };
 

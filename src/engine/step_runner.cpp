@@ -52,7 +52,8 @@ StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_s
       cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model, runtime.profile) : runtime.model->cache_shapes(runtime.profile),
              runtime.profile, pages, page_size) {}
 
-void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept) {
+void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, std::uint64_t whole,
+                     RowSource* kept) {
   slices_.resize(plan.size());
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
@@ -70,7 +71,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   Buffer expert_rows;
   const bool tells = (!sharding_ || sharding_->place().model_rank() == 0) && wants.rows(Column::experts) > 0;  // of its stage's layers
   if (tells) options.expert_record = experts_wanted(wants, plan.size(), record, expert_rows);
-  KeptStep keeps(backend, kept ? nullptr : kept_forwards_, weights, plan);
+  KeptStep keeps(backend, kept ? nullptr : kept_forwards_, whole ? whole : weights.identity, plan);
   keeps.attach(options);
   if (kept) {
     options.row_values = kept_forwards_->row_values();

@@ -23,11 +23,13 @@ class StepRunner {
   void set_shares(const HeldShares* shares) { shares_ = shares; }
   // From now on every forward's rows are passed to it; it outlives the steps.
   void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
-  // Stores the layer outputs of requests that ask for it. Not on several ranks.
+  // Stores the layer outputs of requests that ask for it. Of several ranks only the first one, for all of them.
   void set_kept_forwards(std::shared_ptr<KeptForwards> forwards) { kept_forwards_ = std::move(forwards); }
-  // `wants` is for this plan, and outlives reading the result. `kept`: has the values of the plan's rows, whose entries stand in the cache, so that
-  // they are read (ForwardOptions::row_source) and nothing is stored; null: they are computed.
-  void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept = nullptr);
+  // `wants` is for this plan, and outlives reading the result. `whole`: the identity of the weights of which `weights` is this rank's share; 0: they are
+  // whole. `kept`: has the values of the plan's rows, whose entries stand in the cache, so that they are read (ForwardOptions::row_source) and nothing is
+  // stored; null: they are computed.
+  void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, std::uint64_t whole = 0,
+           RowSource* kept = nullptr);
 
  private:
   // A step on its way.

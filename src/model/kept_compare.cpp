@@ -18,9 +18,8 @@ namespace {
 }
 }  // namespace
 
-void compare_kept(KeptForwards& forwards, std::int64_t value, const std::vector<KeptAndMade>& rows) {
+void compare_kept(Backend& backend, const KeptForwards& forwards, std::int64_t value, const std::vector<KeptAndMade>& rows) {
   if (rows.empty()) return;
-  Backend& backend = forwards.backend();
   const auto count = static_cast<std::int64_t>(rows.size()), width = forwards.layout().width(value);
   const Buffer pairs = backend.device().allocate(DType::f32, 2 * count, width, MemoryCategory::workspace);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -34,7 +33,6 @@ void compare_kept(KeptForwards& forwards, std::int64_t value, const std::vector<
     if (std::bit_cast<std::uint32_t>(kept) != std::bit_cast<std::uint32_t>(computed))
       refuse(forwards, rows[static_cast<std::size_t>(i / width)], value, i % width, kept, computed);
   }
-  if (value == forwards.layout().values() - 1) forwards.statistics().compared += count;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // Compares rows that an earlier forward kept (model/kept_forwards.h) with the same rows as they are computed now.
-//   compare_kept(forwards, value, {{kept_row, made_row, sequence, position}});
+//   compare_kept(backend, forwards, value, {{kept_row, made_row, sequence, position}});
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ struct KeptAndMade {
   std::int64_t sequence = -1, position = 0;
 };
 
-// Rows of one value. Error internal at the first different bit. When they are those of the last value they count as compared.
-void compare_kept(KeptForwards& forwards, std::int64_t value, const std::vector<KeptAndMade>& rows);
+// Rows of one value, on the device of the caller's rank. Error internal at the first different bit.
+void compare_kept(Backend& backend, const KeptForwards& forwards, std::int64_t value, const std::vector<KeptAndMade>& rows);
 
 }  // namespace lockstep
