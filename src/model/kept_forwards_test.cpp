@@ -226,6 +226,7 @@ TEST(KeptForwardsMemory, IsSharedByThreads) {
   const auto look = [&] {
     for (std::int32_t first = 0; !done; first = (first + 1) % 8) {
       std::vector<KeptForwards::Piece> pieces;
+      std::this_thread::yield();
       if (!bench.kept->find(kRoot, text_of(first, 12), 0, 12, pieces)) continue;
       std::int64_t rows = 0;
       for (const KeptForwards::Piece& piece : pieces) rows += piece.rows ? piece.count : 0;

@@ -1,8 +1,8 @@
 // The settings of kept forwards of an engine (--keep-forward): which values are stored for a trainer on the same runtime, and how much memory they
 // may take (model/kept_forwards.h, docs/kept-forwards.md). Changes no bit. Plain values.
-//   EngineOptions{.kept_forwards = kept_forwards_of(settings, *opened.runtime, engine.page_size)}
+//   EngineOptions{.kept_forwards = kept_forwards_of(settings, *opened.runtime, engine.page_size)};
 // The trainer may have ranks, beside an engine of one rank or of the same layout:
-//   EngineOptions{.kept_forwards = kept_forwards_over(opened.ranks, settings, *opened.runtime, engine.page_size)}
+//   EngineOptions{.kept_forwards = kept_forwards_over(opened.ranks, settings, *opened.runtime, engine.page_size)};
 #pragma once
 #include <memory>
 #include <string>

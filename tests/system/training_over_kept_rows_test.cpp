@@ -39,7 +39,7 @@ TEST(KeptOverRanks, AreWhatOneRankComputes) {
     TrainerOptions options{.micro_batch = way % 2 ? 2 : 0, .checkpoint_activations = way % 3 != 0, .share_prefixes = true};
     options.ranks = rank_layout(ranks.trainer);
     ++way;
-    Bench bench(tiny_config(family), "cpu-bf16w", options, engine_over(ranks.engine), {ranks.values});
+    Bench bench(tiny_config(family), "cpu-bf16w", options, engine_over(ranks.engine), {ranks.values}, {.threads = 1});
     const double rate = bench.runtime.model->facts().router_biases.empty() ? 0.0 : 1e-2;
     for (int step = 0; step < 2; ++step) {
       const auto data = sampled(bench);
@@ -64,7 +64,7 @@ TEST(KeptOverRanks, OthersAreComputedBesideThem) {
     SCOPED_TRACE(ranks.trainer);
     TrainerOptions options{.checkpoint_activations = true, .share_prefixes = true};
     options.ranks = rank_layout(ranks.trainer);
-    Bench bench(tiny_config("qwen3_moe"), "cpu-bf16w", options, engine_over(ranks.engine), {ranks.values});
+    Bench bench(tiny_config("qwen3_moe"), "cpu-bf16w", options, engine_over(ranks.engine), {ranks.values}, {.threads = 1});
     const std::int64_t vocabulary = bench.runtime.model->facts().vocabulary;
     std::vector<Request> requests = sample_requests(vocabulary);
     for (std::size_t i = 0; i < requests.size(); i += 2) requests[i].keep_forward = false;
@@ -83,7 +83,7 @@ TEST(KeptOverRanks, StayWithinTheirMemory) {
   for (const std::int64_t pages : {0, 7, 20}) {
     TrainerOptions options{.checkpoint_activations = true};
     options.ranks = rank_layout("tp=2,dp=2");
-    Bench bench(tiny_config("qwen3"), "cpu-bf16w", options, engine_over("tp=2"), {.pages = pages});
+    Bench bench(tiny_config("qwen3"), "cpu-bf16w", options, engine_over("tp=2"), {.pages = pages}, {.threads = 1});
     const auto data = sampled(bench);
     EXPECT_LE(bench.kept->statistics().most, pages * bench.kept->layout().page_bytes());
     EXPECT_GT(bench.kept->statistics().dropped, 0);
@@ -127,7 +127,7 @@ TEST(KeptOverRanks, LayoutsThatFindNoWholeRowsComputeThem) {
     TrainerOptions options{.checkpoint_activations = true};
     options.ranks = rank_layout(ranks.trainer);
     EXPECT_FALSE(keeps_over_ranks(options.ranks, ranks.values, BackendKind::cpu));
-    Bench bench(tiny_config("qwen3_moe"), "cpu-f32", options, small_engine(), {ranks.values});
+    Bench bench(tiny_config("qwen3_moe"), "cpu-f32", options, small_engine(), {ranks.values}, {.threads = 1});
     const auto data = sampled(bench);
     EXPECT_GT(bench.kept->statistics().bytes, 0);
     EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data));
@@ -138,7 +138,7 @@ TEST(KeptOverRanks, LayoutsThatFindNoWholeRowsComputeThem) {
     EXPECT_FALSE(keeps_over_ranks(rank_layout(ranks.trainer), ranks.values, BackendKind::deferred)) << ranks.trainer;
   }
   // Operations of an engine's tp ranks are shares: its requests keep nothing.
-  Bench bench(tiny_config("llama"), "cpu-f32", {}, engine_over("tp=2"), {RowValues::operations});
+  Bench bench(tiny_config("llama"), "cpu-f32", {}, engine_over("tp=2"), {RowValues::operations}, {.threads = 1});
   sampled(bench);
   EXPECT_EQ(bench.kept->statistics().kept, 0);
 }
@@ -147,7 +147,7 @@ TEST(KeptOverRanks, AreAnAdaptersToo) {
   constexpr std::pair<const char*, const char*> kLayouts[] = {{"tp=2", "tp=2"}, {"dp=2", ""}, {"tp=2,dp=2", ""}};
   for (const auto& [trained, served] : kLayouts) {
     SCOPED_TRACE(trained);
-    Bench bench(tiny_config("llama"), "cpu-bf16w", {}, engine_over(served));
+    Bench bench(tiny_config("llama"), "cpu-bf16w", {}, engine_over(served), {}, {.threads = 1});
     Runtime& runtime = bench.runtime;
     const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(), bench.masters, runtime.profile, 1);
     const auto layout = std::make_shared<const AdapterLayout>(runtime.model->manifest(), AdapterSettings{.rank = 4});
@@ -191,7 +191,7 @@ TEST(KeptOverRanks, OneWrongBitIsFound) {
       SCOPED_TRACE(fmt::format("{} {}", ranks.trainer, gradient));
       TrainerOptions options{.checkpoint_activations = true};
       options.ranks = rank_layout(ranks.trainer);
-      Bench bench(tiny_config("llama"), "cpu-f32", options, small_engine(), {ranks.values, -1, 1});
+      Bench bench(tiny_config("llama"), "cpu-f32", options, small_engine(), {ranks.values, -1, 1}, {.threads = 1});
       const auto data = sampled(bench);
       const auto run = [&] {
         if (gradient) bench.reading.forward_backward(data, {});
@@ -218,7 +218,7 @@ TEST(KeptOverRanks, OneWrongBitIsFound) {
 TEST(KeptOverRanks, AWrongBitThatNobodyLooksForIsLearned) {
   TrainerOptions options{.checkpoint_activations = true};
   options.ranks = rank_layout("tp=2");
-  Bench bench(tiny_config("llama"), "cpu-f32", options, small_engine());
+  Bench bench(tiny_config("llama"), "cpu-f32", options, small_engine(), {}, {.threads = 1});
   const auto data = sampled(bench);
   plant_wrong_bit(bench, data[4], 6, bench.kept->layout().values() - 1);
   EXPECT_NE(step_of(bench.reading, data).masters, step_of(bench.plain, data).masters);
