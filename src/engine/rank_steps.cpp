@@ -212,6 +212,33 @@ std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* cons
   return said;
 }
 
+bool RankSteps::turn(bool first, const std::vector<PlannedSlice>* plan, const StepWants* wants, StepResult& result) {
+  if (plan) hold(*plan);
+  tell(EngineCall::turn, [&](ByteWriter& out) {
+    out.value(first);
+    out.value(plan != nullptr);
+    if (plan) put_step(out, *plan, *wants);
+  });
+  std::vector<StepResult> others(parts_.size());
+  bool through = false;
+  ranks_->run([&](int local) {
+    const Rank& part = parts_[static_cast<std::size_t>(local)];
+    part.shares->drop_gone();
+    StepResult& told = local == 0 ? result : others[static_cast<std::size_t>(local)];
+    bool done = false;
+    if (plan) {
+      const WeightSet* own = plan->front().sequence->weights.get();
+      const StepRunner::Entering next{own ? part.shares->of(*own) : *part.weights, *plan, *wants};
+      done = part.runner->turn(first, &next, told);
+    } else {
+      done = part.runner->turn(first, nullptr, told);
+    }
+    if (local == 0) through = done;
+  });
+  if (through) result.work = work_of_ranks(*ranks_, [&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
+  return through;
+}
+
 void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept) {
   const WeightSet* own = plan[0].sequence->weights.get();
   if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result, 0, kept);

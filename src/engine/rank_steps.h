@@ -40,6 +40,11 @@ class RankSteps {
   // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once. `kept`:
   // StepRunner::run, of a single rank.
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept = nullptr);
+  // Where there are several stages, run() in turns, in which each stage works on another plan (StepRunner::turn): `plan`, null for none, enters the first
+  // one, and with `wants` is left alone until it has been through all. True: the oldest has, and `result` is its. `first`: none is under way; what calls
+  // that failed have left is dropped.
+  bool turn(bool first, const std::vector<PlannedSlice>* plan, const StepWants* wants, StepResult& result);
+  std::int64_t forwards_begun(int local) const { return parts_[static_cast<std::size_t>(local)].runner->forwards_begun(); }  // any thread may ask
   // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
   // The states that the layer stores with pages then (MtpSteps::store).

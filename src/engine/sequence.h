@@ -41,7 +41,7 @@ struct Sequence {
   bool mask_ready = false;          // computed once per token, also when a forward is repeated
   std::string constraint_error;     // its exception; the mask is then empty
 
-  std::unique_ptr<Drafting> drafting;  // null: no speculation. While a step runs, `tokens` ends with the draft
+  std::unique_ptr<Drafting> drafting;  // null: no speculation. While a step runs, or it is under way, `tokens` ends with the draft
 
   // In the cache:
   std::vector<std::int32_t> pages;
@@ -51,7 +51,9 @@ struct Sequence {
   bool shares = true;           // its further full pages may enter the prefix cache
   bool mixed_versions = false;  // entries under several weights versions
   bool running = false;
-  bool admitted = false;  // at least once
+  bool admitted = false;   // at least once
+  bool under_way = false;  // in a plan that has not been through all stages (engine/plans_under_way.h): its tokens, pages and `computed` stay as they are
+  bool unheard = false;    // what is sampled for it there is not taken: its text was cut back meanwhile
 
   bool scores_prompt = false;                // log-probabilities of the prompt are collected
   bool reads_kept = false;                   // of a prompt that is scored: rows that were kept are read

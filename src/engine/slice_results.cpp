@@ -29,6 +29,20 @@ void take_scores(Sequence& s, std::int64_t begin, std::size_t slice, StepResult&
   });
 }
 
+GeneratedToken sampled_token(const Sequence& s, std::uint64_t version, std::size_t slice, std::size_t i, StepResult& result) {
+  const StepResult::Sampled& sampled = result.sampled(slice)[i];
+  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}, {}, s.mixed_versions};
+  // Where the same row stands in a column that has some of the rows.
+  const auto place = [&](Column column) {
+    const std::span<const std::int32_t> rows = result.wants->of(slice, column).rows;
+    return static_cast<std::size_t>(std::lower_bound(rows.begin(), rows.end(), result.wants->of(slice, Column::sampled).rows[i]) - rows.begin());
+  };
+  if (tells_top(s)) token.top = std::move(result.sampled_top(slice)[i]);
+  if (s.tells_experts) token.experts = std::move(result.experts(slice)[place(Column::experts)]);
+  if (s.tells_kept) token.kept = std::move(result.kept(slice)[place(Column::kept)]);
+  return token;
+}
+
 void pool_hidden(Sequence& s, std::span<const float> rows, std::int64_t end, std::int64_t hidden) {
   const auto width = static_cast<std::size_t>(hidden);
   s.pooled_sum.resize(width);
