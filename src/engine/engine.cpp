@@ -258,28 +258,31 @@ bool Engine::step() {
 }
 
 void Engine::advance(bool enters) {
-  const auto began = std::chrono::steady_clock::now();
-  const bool first = under_way_.empty();
-  const PlanUnderWay* next = nullptr;
-  bool through = false;
   try {
-    if (enters) {
-      const std::vector<PlannedSlice>& plan = scheduler_->plan(stages_);
-      if (plan.empty() && first) refuse_empty(*scheduler_);
-      if (!plan.empty()) {
-        guesses_.propose(plan, *scheduler_);
-        StepWants wants;
-        prepare(plan, runtime_.model->facts(), wants);
-        counters_.following_forwards += !first;
-        next = &under_way_.enter(plan, std::move(wants));
-      }
-    }
-    through = steps_->turn(first, next ? &next->plan : nullptr, next ? &next->wants : nullptr, result_);
+    turn(enters);
   } catch (...) {
     under_way_.forget();
     scheduler_->roll_back();
     throw;
   }
+}
+
+void Engine::turn(bool enters) {
+  const auto began = std::chrono::steady_clock::now();
+  const bool first = under_way_.empty();
+  const PlanUnderWay* next = nullptr;
+  if (enters) {
+    const std::vector<PlannedSlice>& plan = scheduler_->plan(stages_);
+    if (plan.empty() && first) refuse_empty(*scheduler_);
+    if (!plan.empty()) {
+      guesses_.propose(plan, *scheduler_);
+      StepWants wants;
+      prepare(plan, runtime_.model->facts(), wants);
+      counters_.following_forwards += !first;
+      next = &under_way_.enter(plan, std::move(wants));
+    }
+  }
+  const bool through = steps_->turn(first, next ? &next->plan : nullptr, next ? &next->wants : nullptr, result_);
   for (const PlanUnderWay& one : under_way_.all()) count_accounts(one.plan, step_rows_);
   if (next) {
     const double seconds = seconds_since(began) * stages_;  // of all its turns, about
