@@ -44,6 +44,7 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan, const std::vect
       if (faults[i].flags == 0) faults[i] = fault;
       bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
     }
+    if (p.sequence->unheard) continue;  // what was sampled is not taken, and a constraint that allows nothing there says nothing of the text that stays
     for (std::size_t row = 0; row < sampled.size() && rows[row] < static_cast<std::int32_t>(flags.size()); ++row)
       if (sampled[row].flags != 0 && (faults[i].flags == 0 || p.begin + rows[row] < faults[i].position)) faults[i] = {p.begin + rows[row], sampled[row].flags};
   }
