@@ -101,6 +101,7 @@ const std::vector<Idle>& idle_options() {
         {"plan", "--model x --critic full", "teacher", "y", "with --critic"},
         {"plan", "--model x --for serve", "keep-forward", "all", "with --for serve"},
         {"plan", "--model x --ranks tp=2", "keep-forward", "all", "with a layout of --ranks over which nothing is kept"},
+        {"plan", "--model x --ranks dp=65", "keep-forward", "inputs", "with a layout of --ranks over which nothing is kept"},
         {"plan", "--model x", "keep-forward-megabytes", "9", "with --keep-forward off"},
         {"plan", "--model x --flops", "keep-forward", "all", "with --flops"},
         {"plan", "--model x --flops", "for", "serve", "with --flops"},
