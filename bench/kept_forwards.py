@@ -3,7 +3,7 @@
 turns, with activations in memory and checkpointed. Seconds of a step, of sampling and of training; the step's time over that of `off` in the same
 round; memory of a kept row. Rewards fall with a text's length (--overlong-tokens), so that there is a gradient. Every run must end with the same weights, and in every step computed rows and kept rows together must be all rows.
 
-    bench/kept_forwards.py --model models/countdown-glm [--problems 4] [--rollouts 8] [--max-tokens 128] [--steps 4] [--rounds 7] [--json FILE]
+    bench/kept_forwards.py --model models/countdown-glm [--problems 4] [--rollouts 8] [--max-tokens 128] [--steps 4] [--rounds 7] [--ranks dp=2] [--json FILE]
 """
 import argparse
 import json
@@ -26,6 +26,8 @@ def run(options, mode, checkpointed, folder):
         command += ["--keep-forward-megabytes", str(options.megabytes)]
     if checkpointed:
         command.append("--checkpoint-activations")
+    if options.ranks:
+        command += ["--ranks", options.ranks]
     summary = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     steps = [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()][1:]  # the first one warms up
     if not any(step["gradient_norm"] > 0 for step in steps):  # then any gradient would give these weights
@@ -45,6 +47,7 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--environment", default="countdown")
     parser.add_argument("--profile", default="cpu-f32")
+    parser.add_argument("--ranks", default="")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=7)

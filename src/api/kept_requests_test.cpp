@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <sstream>
+
 #include "api/api_test_tools.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/keep_field.h"
@@ -16,7 +19,8 @@ namespace {
 struct KeepingServer {
   TrainingBench bench;
   Routes routes;
-  explicit KeepingServer(const std::string& mode = "all") : bench({}, {.threads = 1}, {}, {}, {.mode = mode, .megabytes = 64}) {
+  explicit KeepingServer(const std::string& mode = "all", const RankLayout& ranks = {})
+      : bench({}, {.threads = 1}, {}, ranks, {.mode = mode, .megabytes = 64}) {
     add_tinker_routes(routes, bench.service);
     add_fireworks_routes(routes, bench.service, ShapeCatalog::published());
     ApiKeys keys;
@@ -91,6 +95,25 @@ TEST(KeptRequests, OfADeploymentsCompletionsTrainingReadsTheRows) {
   const std::string other = plain.saved_model("ann", "one");
   EXPECT_EQ(plain.complete("ann", "one"), ids);
   EXPECT_EQ(plain.learn("ann", other, 2, ids), learned);
+}
+
+// Sampling and training have ranks: what the engine's first one keeps, those of the trainer read, or nothing is kept and a request that asks for it is refused.
+TEST(KeptRequests, OverRanksTrainingReadsTheRowsToo) {
+  KeepingServer plain("off");
+  const std::string other = plain.saved_model("ann", "one");
+  const std::vector<std::int32_t> said = plain.complete("ann", "one");
+  const std::string want = plain.learn("ann", other, 2, said);
+  for (const auto& [mode, ranks] : {std::pair{"inputs", "tp=2"}, std::pair{"inputs", "tp=2,dp=2"}, std::pair{"all", "dp=2"}}) {
+    SCOPED_TRACE(ranks);
+    KeepingServer server(mode, rank_layout(ranks));
+    const std::string model = server.saved_model("ann", "one");
+    EXPECT_EQ(server.complete("ann", "one"), said);
+    EXPECT_EQ(server.learn("ann", model, 2, said), want);
+    EXPECT_EQ(server.read(), std::ssize(said) - 1);
+  }
+  KeepingServer none("all", rank_layout("tp=2"));
+  const Json refused = none.ask("/inference/v1/completions", "ann", {{"model", "tiny"}, {"prompt", none.kPrompt}, {"keep_forward", true}});
+  EXPECT_EQ(refused.at("error").at("param"), "keep_forward") << refused;
 }
 
 TEST(KeptRequests, ARequestMaySayNo) {
@@ -191,6 +214,51 @@ TEST(KeptRequests, ASampleOfATrainingSessionMaySayNoToo) {
   EXPECT_GT(server.kept(), 0);
   server.bench.generation->callers().set_keeping({{"ann", false}});
   EXPECT_NE(sample(2, true).message.find("keep_forward is true, and the key file says"), std::string::npos);
+}
+
+// A sampler of a training session, and what it answers as text: ids, then the bits of the prompt's log-probabilities.
+struct SessionSampler {
+  KeepingServer& server;
+  std::string owner, sampler;
+  std::int64_t number = 0;
+  SessionSampler(KeepingServer& s, const std::string& whose)
+      : server(s), owner(whose), sampler(s.bench.service->samplers().create(whose, s.bench.session(whose), 0, "tiny", "")) {}
+  std::string ask(const SamplingRequest& wanted) {
+    const std::string request = server.bench.service->sampling().sample(owner, sampler, number++, wanted, [](const SamplingResult& r) {
+      std::string text;
+      for (const std::int32_t id : r.sequences.at(0).tokens) text += std::to_string(id) + " ";
+      for (const float logprob : r.prompt_logprobs) text += std::to_string(std::bit_cast<std::uint32_t>(logprob)) + " ";
+      return Outcome{"text/plain", text, {}, {}};
+    });
+    const Outcome told = server.bench.result(request, owner);
+    EXPECT_FALSE(told.failed()) << told.message;
+    return told.bytes;
+  }
+};
+
+TEST(KeptRequests, LogProbabilitiesOfAPromptReadTheKeysOwnRows) {
+  KeepingServer server, plain("off");
+  SessionSampler ann(server, "ann"), bob(server, "bob"), other(plain, "ann");
+  SamplingRequest wanted;
+  wanted.prompt = server.kPrompt;
+  wanted.max_tokens = 30;
+  wanted.seed = 1;
+  wanted.stop_tokens = std::vector<std::int32_t>();
+  const std::string said = ann.ask(wanted);
+  EXPECT_EQ(other.ask(wanted), said);
+  std::istringstream ids(said);
+  for (std::int32_t id; ids >> id;) wanted.prompt.push_back(id);
+  ASSERT_EQ(wanted.prompt.size(), server.kPrompt.size() + 30);
+  const std::int64_t pages = (std::ssize(wanted.prompt) - 1) / 16 * 16;  // the rest is computed, for its keys
+  wanted.max_tokens = 1;
+  wanted.prompt_logprobs = true;
+  const std::string scores = other.ask(wanted);
+  EXPECT_EQ(bob.ask(wanted), scores);
+  EXPECT_EQ(server.read(), 0);
+  EXPECT_EQ(ann.ask(wanted), scores);
+  EXPECT_EQ(server.read(), pages);
+  EXPECT_EQ(bob.ask(wanted), scores);  // what its first question computed
+  EXPECT_EQ(server.read(), 2 * pages);
 }
 
 }  // namespace

@@ -174,6 +174,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
                                                                   {"live_rows", c.live_rows},
                                                                   {"rollout_rows", c.other_rows},
                                                                   {"held_back_forwards", c.held_back_forwards},
+                                                                  {"following_forwards", c.following_forwards},
                                                                   {"failed_requests", c.failed_requests},
                                                                   {"pairs_visible", c.work.pairs_visible},
                                                                   {"pairs_skipped", c.work.pairs_skipped()},

@@ -115,7 +115,11 @@ int plan_command(const Arguments& arguments) {
   table.choice("keep-forward", &training.keep_forward.mode, keep_forward_modes(),
                "train: what an engine keeps of the forwards of all sequences beside it, as `train rl --keep-forward`");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
-  table.refused("with --ranks, over which nothing is kept", [&settings] { return !settings.ranks.empty(); });
+  table.refused("with a layout of --ranks over which nothing is kept", [&settings, &training] {
+    const RankLayout layout = planned_layout(settings.ranks);
+    const BackendKind kind = settings.device == "cuda" ? BackendKind::cuda : BackendKind::cpu;
+    return training.keep_forward.on() && (layout.size() > kMostRanks || !keeps_over(layout, training.keep_forward, kind));  // nobody runs more
+  });
   table.integer("keep-forward-megabytes", &training.keep_forward.megabytes, 1, 1 << 24, "N", "train: the most memory of what is kept");
   table.refused("with --keep-forward off", [&training] { return !training.keep_forward.on(); });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");

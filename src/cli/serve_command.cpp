@@ -238,8 +238,8 @@ int serve_command(const Arguments& arguments) {
       base->ledger = memory.ledger;
     }
     ServingOptions own = serving;  // of this runtime: deployments have others
-    if (training && opened.ranks.size() == 1) {
-      own.engine.kept_forwards = kept_forwards_of(trained.keep_forward, *opened.runtime, serving.engine.page_size, memory.ledger);
+    if (training) {
+      own.engine.kept_forwards = kept_forwards_over(opened.ranks, trained.keep_forward, *opened.runtime, serving.engine.page_size, memory.ledger);
       base->options.kept_forwards = own.engine.kept_forwards;
     }
     service = std::make_shared<GenerationService>(std::move(model), own);

@@ -9,6 +9,7 @@
 #include "engine/constraint_masks.h"
 #include "engine/drafts/mtp_steps.h"
 #include "engine/slice_results.h"
+#include "model/segment_range.h"
 #include "model/value_head.h"
 #include "observe/trace.h"
 
@@ -26,10 +27,16 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o, bool 
   return std::min(pages, o.max_sequences * pages_a_sequence);
 }
 
+bool reads_rows(const EngineOptions& options, Runtime& runtime) {
+  return options.kept_forwards && &options.kept_forwards->backend() == &runtime.backend && options.ranks.size() == 1;
+}
 }  // namespace
 
 Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options, std::shared_ptr<const WeightSet> mtp)
-    : runtime_(runtime), options_(options), guesses_(options.drafts, runtime.model->facts().vocabulary) {
+    : runtime_(runtime),
+      options_(options),
+      stages_(stages_at_work(runtime.model->segments(), options.ranks.pp)),
+      guesses_(options.drafts, runtime.model->facts().vocabulary) {
   check_options(options);
   refuse_value_head(*runtime.model, "there are no tokens to sample");
   check_draft_sources(options.drafts, mtp != nullptr, "the source of drafts");
@@ -50,6 +57,7 @@ Engine::~Engine() = default;
 void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight, std::shared_ptr<const WeightSet> mtp) {
   if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
   check_weights(*weights, *runtime_.model, runtime_.profile);
+  if (mtp || weights != weights_.lock()) under_way_.settle();
   if (mtp && !steps_->has_mtp()) fail(ErrorCode::invalid_argument, "a layer of multi-token prediction is given, and the engine was made without one");
   if (mtp && steps_->set_mtp_weights(std::move(mtp))) scheduler_->set_weights({});  // entries of another layer
   const std::shared_ptr<const WeightSet> before = weights_.lock();
@@ -87,7 +95,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   s->prefix_owner = request.prefix_owner;
   s->account = std::move(request.account);
   s->tells_experts = request.experts;
-  s->keeps_forward = request.keep_forward && options_.kept_forwards && options_.ranks.size() == 1;
+  s->keeps_forward = request.keep_forward && steps_->keeps_forwards();
   const SamplingParameters& cuts = s->sampling;
   s->tells_kept = request.kept_tokens && (cuts.constraint || cuts.top_k > 0 || cuts.top_p < 1 || cuts.min_p > 0);
   s->given = std::move(request.given);
@@ -100,6 +108,8 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   if (request.prompt_logprobs) {
     s->scores_prompt = true;
     s->pace.cached_pages = 0;  // a cached position has no row to score
+    // An observer sees every row, and where a row's experts were is not kept.
+    s->reads_kept = reads_rows(options_, runtime_) && options_.prefix_cache && !request.experts && !runtime_.observer;
     s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1), std::numeric_limits<float>::quiet_NaN());
     if (tells_top(*s)) s->generation.prompt_top_logprobs.resize(s->generation.prompt_logprobs.size());
     s->prompt_targets = std::move(request.prompt_targets);
@@ -125,12 +135,22 @@ void Engine::set_pace(std::uint64_t id, const Pace& pace) {
 }
 
 void Engine::preempt(std::uint64_t id) {
+  if (const auto it = sequences_.find(id); it != sequences_.end() && it->second->under_way) under_way_.settle();
   if (const auto it = sequences_.find(id); it != sequences_.end() && it->second->running) scheduler_->preempt(*it->second);
 }
 
 void Engine::cancel(std::uint64_t id) {
-  const auto it = sequences_.find(id);
-  if (it == sequences_.end()) return untold_.cancel(id);
+  auto it = sequences_.find(id);
+  bool settled = false;
+  if (it != sequences_.end() && it->second->under_way) {
+    settled = under_way_.settle();
+    it = sequences_.find(id);
+  }
+  if (it == sequences_.end()) {
+    untold_.cancel(id);
+    if (settled) deliver();
+    return;
+  }
   untold_.drop(*it->second);
   finish(*it->second, FinishReason::cancelled);
   deliver();
@@ -170,6 +190,23 @@ void ask_masks(const std::vector<PlannedSlice>& plan, const StepWants& wants, st
     if (s.sampling.constraint && plan[i].drafted == 0 && !wants.of(i, Column::sampled).empty()) ask_mask(s, vocabulary);
   }
 }
+
+void note_begin(const std::vector<PlannedSlice>& plan) {
+  const auto now = std::chrono::steady_clock::now();
+  for (const PlannedSlice& p : plan)
+    if (GenerationTimes& times = p.sequence->generation.times; times.began == GenerationTimes::Point{}) times.began = now;
+}
+
+// What the forward is to tell, and what that needs.
+void prepare(const std::vector<PlannedSlice>& plan, const ModelFacts& facts, StepWants& wants) {
+  want_as_asked(plan, facts.expert_shape().row(), facts.vocabulary, wants);
+  ask_masks(plan, wants, facts.vocabulary);
+  note_begin(plan);
+}
+
+void refuse_empty(const Scheduler& scheduler) {
+  fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", scheduler.running().size(), scheduler.waiting().size());
+}
 }  // namespace
 
 bool Engine::step() {
@@ -177,42 +214,106 @@ bool Engine::step() {
   step_rows_.clear();
   deliver();  // what a callback that threw left behind
   if (scheduler_->idle()) return false;
+  under_way_.rethrow();
   const TraceSpan span("engine", "engine step");
+  if (const bool follows = under_way_.may_follow(options_, stages_, *scheduler_); follows || !under_way_.empty()) {
+    advance(follows && (under_way_.empty() || !scheduler_->needs_all()));
+    deliver();
+    return true;
+  }
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<PlannedSlice>& plan = scheduler_->plan();
-  if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
-  guesses_.propose(plan, *scheduler_);
-  want_as_asked(plan, runtime_.model->facts().expert_shape().row(), runtime_.model->facts().vocabulary, wants_);
-  ask_masks(plan, wants_, limits_.vocabulary);
-  const auto now = std::chrono::steady_clock::now();
-  for (const PlannedSlice& p : plan)
-    if (GenerationTimes& times = p.sequence->generation.times; times.began == GenerationTimes::Point{}) times.began = now;
+  const std::vector<PlannedSlice>& planned = scheduler_->plan();
+  if (planned.empty()) refuse_empty(*scheduler_);
+  guesses_.propose(planned, *scheduler_);
+  const auto first_read = std::find_if(planned.begin(), planned.end(), [](const PlannedSlice& p) { return p.read; });
+  const std::vector<PlannedSlice> plan(planned.begin(), first_read), reads(first_read, planned.end());
+  prepare(plan, runtime_.model->facts(), wants_);
+  note_begin(reads);
+  std::vector<std::string> faults;
   try {
-    guesses_.run(plan, [&] { steps_->run(plan, wants_, result_); });
+    if (!plan.empty()) guesses_.run(plan, [&] { steps_->run(plan, wants_, result_); });
+    // Behind the forward, which may fill pages that stand before these rows.
+    for (const PlannedSlice& p : reads) faults.push_back(kept_scores_.read(*steps_, *options_.kept_forwards, *runtime_.model, p, counters_));
   } catch (...) {
     scheduler_->roll_back();
     throw;
   }
-  count_forward(plan, *runtime_.model, result_.work, counters_);
-  count_accounts(plan, step_rows_);
-  absorb(plan);
-  steps_->accepted(plan);
+  under_way_.ran_alone();
+  count_accounts(planned, step_rows_);
+  if (!plan.empty()) {
+    count_forward(plan, *runtime_.model, result_.work, counters_);
+    absorb(plan);
+    steps_->accepted(plan);
+  }
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    Sequence& s = *reads[i].sequence;
+    s.generation.error = std::move(faults[i]);
+    if (s.generation.error.empty()) scheduler_->commit(reads[i]);
+    else finish(s, FinishReason::error);
+  }
   counters_.drafts = guesses_.counters();
   deliver();
   scheduler_->observe(seconds_since(began));
   return true;
 }
 
-void Engine::absorb(const std::vector<PlannedSlice>& plan) {
+void Engine::advance(bool enters) {
+  try {
+    turn(enters);
+  } catch (...) {
+    under_way_.forget();
+    scheduler_->roll_back();
+    throw;
+  }
+}
+
+void Engine::turn(bool enters) {
+  const auto began = std::chrono::steady_clock::now();
+  const bool first = under_way_.empty();
+  const PlanUnderWay* next = nullptr;
+  if (enters) {
+    const std::vector<PlannedSlice>& plan = scheduler_->plan(stages_);
+    if (plan.empty() && first) refuse_empty(*scheduler_);
+    if (!plan.empty()) {
+      guesses_.propose(plan, *scheduler_);
+      StepWants wants;
+      prepare(plan, runtime_.model->facts(), wants);
+      counters_.following_forwards += !first;
+      next = &under_way_.enter(plan, std::move(wants));
+    }
+  }
+  const bool through = steps_->turn(first, next ? &next->plan : nullptr, next ? &next->wants : nullptr, result_);
+  for (const PlanUnderWay& one : under_way_.all()) count_accounts(one.plan, step_rows_);
+  if (next) {
+    const double seconds = seconds_since(began) * stages_;  // of all its turns, about
+    guesses_.observe(next->plan, seconds);
+    scheduler_->observe(seconds);
+  }
+  if (!through) return;
+  PlanUnderWay done = under_way_.leave();
+  wants_ = std::move(done.wants);
+  result_.wants = &wants_;
+  count_forward(done.plan, *runtime_.model, result_.work, counters_);
+  absorb(done.plan, done.read);
+  steps_->accepted(done.plan);
+  counters_.drafts = guesses_.counters();
+}
+
+void Engine::absorb(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read) {
   const bool flagged = std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
-                       std::any_of(result_.all_sampled.begin(), result_.all_sampled.end(), [](const auto& s) { return s.flags != 0; });
-  if (flagged) fail_flagged(plan);
+                       std::any_of(result_.all_sampled.begin(), result_.all_sampled.end(), [](const auto& s) { return s.flags != 0; }) ||
+                       std::any_of(read.begin(), read.end(), [](const RowFault& fault) { return fault.flags != 0; });
+  if (flagged) fail_flagged(plan, read);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
     Sequence& s = *p.sequence;
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
     take_scores(s, p.begin, i, result_);
     if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool_hidden(s, rows, p.begin + p.count, runtime_.model->facts().hidden);
+    if (s.unheard) {
+      scheduler_->commit(p);
+      continue;
+    }
     if (!wants_.of(i, Column::sampled).empty()) {
       const FinishReason end = accept(p, i, p.count);
       scheduler_->commit(p);
@@ -229,9 +330,10 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
 FinishReason Engine::accept(const PlannedSlice& p, std::size_t slice, std::int64_t row) {
   Sequence& s = *p.sequence;
   const std::int64_t right = right_guesses(p, result_.sampled(slice)), first = p.count - 1 - p.drafted;
+  const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
   std::vector<GeneratedToken> tokens;
   if (!wants_.of(slice, Column::sampled).empty())
-    for (std::int64_t i = 0; i <= right && first + i < row; ++i) tokens.push_back(sampled_token(s, slice, static_cast<std::size_t>(i)));
+    for (std::int64_t i = 0; i <= right && first + i < row; ++i) tokens.push_back(sampled_token(s, version, slice, static_cast<std::size_t>(i), result_));
   const std::vector<GeneratedToken>& said = s.generation.tokens;
   const std::size_t before = said.size();
   const FinishReason end = accept_tokens(s, tokens);
@@ -239,24 +341,6 @@ FinishReason Engine::accept(const PlannedSlice& p, std::size_t slice, std::int64
   if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
   for (std::size_t i = before; i < said.size(); ++i) untold_.add(s, said[i]);
   return end;
-}
-
-GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::size_t i) {
-  const StepResult::Sampled& sampled = result_.sampled(slice)[i];
-  const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
-  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}, {}, s.mixed_versions};
-  if (tells_top(s)) token.top = std::move(result_.sampled_top(slice)[i]);
-  if (s.tells_experts) {  // of the same row
-    const std::span<const std::int32_t> rows = wants_.of(slice, Column::experts).rows;
-    const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
-    token.experts = std::move(result_.experts(slice)[static_cast<std::size_t>(at)]);
-  }
-  if (s.tells_kept) {
-    const std::span<const std::int32_t> rows = wants_.of(slice, Column::kept).rows;
-    const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
-    token.kept = std::move(result_.kept(slice)[static_cast<std::size_t>(at)]);
-  }
-  return token;
 }
 
 void Engine::run_until_idle() {

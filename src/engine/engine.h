@@ -11,6 +11,8 @@
 #include "engine/admission.h"
 #include "engine/drafts/step_guesses.h"
 #include "engine/generation.h"
+#include "engine/kept_scores.h"
+#include "engine/plans_under_way.h"
 #include "engine/rank_steps.h"
 #include "engine/step_counts.h"
 #include "engine/untold.h"
@@ -36,10 +38,12 @@ class Engine {
   // from there with the bits it would have had. on_token is called again for tokens that come again. Unknown or finished ids are ignored. A request
   // that is speculated under a constraint cannot go back behind TokenConstraint::settle: it then ends with FinishReason::error.
   void truncate(std::uint64_t id, std::size_t tokens);
-  // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A
+  // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. With stages of a pipeline it is a turn
+  // of several forwards, of some of the requests each (engine/plans_under_way.h). A
   // request with a NaN or an infinity in its rows, or whose constraint allows nothing or throws, ends with
   // FinishReason::error, alone. When the forward itself throws,
-  // all requests stay and start over at the next step.
+  // all requests stay and start over at the next step. If that happens while cancel, truncate, preempt or set_weights wait for forwards that are under way,
+  // they do their work, and the next step throws it.
   bool step();
   void run_until_idle();
   // Submits all, runs until they are done (other requests run beside them), returns them in order.
@@ -68,11 +72,14 @@ class Engine {
   const std::vector<AccountRows>& rows_of_step() const { return step_rows_; }
 
  private:
-  void absorb(const std::vector<PlannedSlice>& plan);
-  void fail_flagged(const std::vector<PlannedSlice>& plan);
+  // One turn of plans that follow each other; `enters`: another one begins. An error leaves none under way.
+  void advance(bool enters);
+  void turn(bool enters);
+  // `read`: by slice, faults of its pages that earlier plans have found; empty: none.
+  void absorb(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read = {});
+  void fail_flagged(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read);
   // Appends what the slice's rows up to `row` sampled to the request (engine/acceptance.h), and queues the tokens for on_token.
   FinishReason accept(const PlannedSlice& p, std::size_t slice, std::int64_t row);
-  GeneratedToken sampled_token(const Sequence& s, std::size_t slice, std::size_t i);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
 
@@ -80,6 +87,7 @@ class Engine {
   std::weak_ptr<const WeightSet> weights_;  // the newest; the steps hold it where they use it whole
   std::uint64_t version_ = 0;
   EngineOptions options_;
+  const int stages_;  // of a pipeline that have segments; 1: there is none
   RequestLimits limits_;
   EngineCounters counters_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -89,6 +97,8 @@ class Engine {
   Untold untold_{counters_};
   StepWants wants_;
   StepResult result_;
+  KeptScores kept_scores_;
+  PlansUnderWay under_way_{[this] { advance(false); }};
   std::vector<AccountRows> step_rows_;
   std::uint64_t next_id_ = 1;
   bool delivering_ = false;

@@ -7,25 +7,16 @@
 
 namespace lockstep {
 
-namespace {
-constexpr std::int32_t kNothingAllowed = 1 << 4;
-
-std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position) {
-  if (flags == kNothingAllowed && !s.constraint_error.empty())
-    return fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), s.constraint_error);
-  if (flags == kNothingAllowed) return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
-  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability", "the logits"};
-  std::string text;
-  for (int bit = 0; bit < 4; ++bit)
-    if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
-  if (text.empty()) text = fmt::format("flags {}", flags);
-  return fmt::format("a NaN or an infinity in {} at position {} of the request", text, position);
-}
-}  // namespace
-
 void Engine::truncate(std::uint64_t id, std::size_t tokens) {
-  const auto it = sequences_.find(id);
+  auto it = sequences_.find(id);
   if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;
+  if (it->second->under_way) {
+    it->second->unheard = true;  // the token to come stands behind some that are taken back
+    under_way_.settle();
+    it = sequences_.find(id);
+    if (it == sequences_.end()) return;  // a row of it went wrong
+    it->second->unheard = false;
+  }
   Sequence& s = *it->second;
   untold_.forget(s, s.generation.tokens.size() - tokens);
   if (s.drafting) s.drafting->end_cycle();
@@ -38,13 +29,9 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
 
 // Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the
 // same order, so they would have flagged it themselves.
-void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
-  struct Fault {
-    std::int64_t position = -1;
-    std::int32_t flags = 0;
-  };
-  std::unordered_map<std::int32_t, Fault> bad_pages;
-  std::vector<Fault> faults(plan.size());
+void Engine::fail_flagged(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read) {
+  PageFaults bad_pages;
+  std::vector<RowFault> faults(plan.size());
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
     // Rows behind a wrong guess say nothing of the request.
@@ -53,18 +40,20 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
     for (std::size_t row = 0; row < flags.size(); ++row) {
       if (flags[row] == 0) continue;
       const std::int64_t at = p.begin + static_cast<std::int64_t>(row);
-      const Fault fault{at, flags[row]};
+      const RowFault fault{at, flags[row]};
       if (faults[i].flags == 0) faults[i] = fault;
       bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
     }
+    if (p.sequence->unheard) continue;  // what was sampled is not taken, and a constraint that allows nothing there says nothing of the text that stays
     for (std::size_t row = 0; row < sampled.size() && rows[row] < static_cast<std::int32_t>(flags.size()); ++row)
       if (sampled[row].flags != 0 && (faults[i].flags == 0 || p.begin + rows[row] < faults[i].position)) faults[i] = {p.begin + rows[row], sampled[row].flags};
   }
-  for (std::size_t i = 0; i < plan.size(); ++i)
-    for (std::int32_t page : plan[i].sequence->pages) {
-      const auto bad = bad_pages.find(page);
-      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position)) faults[i] = bad->second;
-    }
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    for (std::int32_t page : plan[i].sequence->pages)
+      if (const auto bad = bad_pages.find(page); bad != bad_pages.end()) faults[i].join(bad->second);
+    if (!read.empty()) faults[i].join(read[i]);
+  }
+  under_way_.read_faults(bad_pages);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-KeptStep::KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwards, const WeightSet& weights, const std::vector<PlannedSlice>& plan)
+KeptStep::KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwards, std::uint64_t identity, const std::vector<PlannedSlice>& plan)
     : backend_(backend), forwards_(forwards.get()) {
   if (!forwards || &forwards->backend() != &backend) return;
   std::int64_t row = 0;
@@ -19,7 +19,7 @@ KeptStep::KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwar
       s.kept_text.reset();
       continue;
     }
-    const KeptForwards::Root root{weights.identity, s.adapter ? s.adapter->identity : 0, s.prefix_owner};
+    const KeptForwards::Root root{identity, s.adapter ? s.adapter->identity : 0, s.prefix_owner};
     if (!s.kept_text || s.kept_text->root() != root) s.kept_text = std::make_unique<KeptText>(forwards, root);
     for (const KeptText::Place& place : s.kept_text->places(s.tokens, p.begin, p.begin + p.count))
       copies_.push_back({place.page, first + place.from, place.first, place.count});

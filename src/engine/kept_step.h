@@ -1,6 +1,6 @@
 // Stores the layer outputs of one step for the requests that ask for it (Request::keep_forward): copies the values of their rows to the pages of
 // their texts (model/kept_text.h), and makes them available to readers once the step has succeeded.
-//   KeptStep kept(backend, forwards, weights, plan); kept.attach(options); ...forward...; kept.enter(flags);
+//   KeptStep kept(backend, forwards, identity, plan); kept.attach(options); ...forward...; kept.enter(flags);
 // A row that attends to keys of several versions of the weights is not stored. Used by the thread that runs the step.
 #pragma once
 #include "engine/scheduler.h"
@@ -11,8 +11,8 @@ namespace lockstep {
 
 class KeptStep final : public RowSink {
  public:
-  // `forwards` null: nothing is kept.
-  KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwards, const WeightSet& weights, const std::vector<PlannedSlice>& plan);
+  // `forwards` null: nothing is kept. `identity`: of the whole weights (KeptForwards::Root).
+  KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwards, std::uint64_t identity, const std::vector<PlannedSlice>& plan);
   void attach(ForwardOptions& options);
   void output(std::int64_t value, const View& rows, const Buffer& memory) override;
   // `flags`: of all rows of the forward, 0: sound.

@@ -28,8 +28,11 @@ struct EngineOptions {
   // In process 0 of several: ranks are spread over all processes, and the others follow this engine (engine/step_follower.h). Null: all ranks are in
   // this process. Outlives the engine.
   ProcessMail* lead = nullptr;
-  // Where layer outputs of requests that ask for it (Request::keep_forward) are stored, on the same runtime; null: nowhere. Single rank only.
+  // Where layer outputs of requests that ask for it (Request::keep_forward) are stored, on the same runtime; null: nowhere. Of several ranks those of
+  // keeps_over_ranks (model/kept_ranks.h).
   std::shared_ptr<KeptForwards> kept_forwards = nullptr;
+  // With stages of a pipeline and several sequences: a plan for each stage is under way (engine/plans_under_way.h). False: one at a time. No bit changes.
+  bool plans_follow = true;
 };
 
 // What happens to running requests without weights of their own when the engine gets other weights.
@@ -42,6 +45,7 @@ enum class InFlight {
 // Counters since the engine was made. They also show whether a path under test ran at all.
 struct EngineCounters {
   std::int64_t forwards = 0, rows = 0, largest_batch = 0;
+  std::int64_t following_forwards = 0;  // that began while another one was in a later stage of a pipeline
   std::int64_t prefill_tokens = 0,
                decode_tokens = 0;                    // rows of prompts (and of recomputed text); rows of sampled tokens
   std::int64_t chunks = 0;                           // slices of prompts that took more than one forward

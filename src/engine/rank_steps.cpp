@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/kept_forwards.h"
+#include "model/kept_ranks.h"
 #include "model/rank_work.h"
 #include "parallel/follow_calls.h"
 #include "parallel/process_ranks.h"
@@ -26,6 +28,8 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
       ranks_(ranks ? std::move(ranks) : ranks_of(options, lead_)),
       parts_(static_cast<std::size_t>(ranks_->local())),
       most_sequences_(options.max_sequences) {
+  keeps_forwards_ =
+      options.kept_forwards && ranks_->all_here() && keeps_over_ranks(ranks_->layout(), options.kept_forwards->row_values(), runtime_.backend.device().kind());
   tell(EngineCall::make, [&](ByteWriter& out) { put_engine_options(out, options); });
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
@@ -39,7 +43,7 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
       part.shares = std::make_unique<HeldShares>(runtime_of(local), *part.sharding);
       part.runner->set_shares(part.shares.get());
     }
-    if (ranks_->size() == 1) part.runner->set_kept_forwards(options.kept_forwards);
+    if (local == 0 && keeps_forwards_) part.runner->set_kept_forwards(options.kept_forwards);
   });
 }
 
@@ -115,6 +119,7 @@ void RankSteps::hold_weights(const std::shared_ptr<const WeightSet>& whole, bool
     const std::shared_ptr<const WeightSet> share = part.shares->hold(whole);
     if (current) part.weights = share;
   });
+  if (current) newest_ = whole->identity;
   held_[whole->identity] = whole;
 }
 
@@ -207,16 +212,45 @@ std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* cons
   return said;
 }
 
-void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
+bool RankSteps::turn(bool first, const std::vector<PlannedSlice>* plan, const StepWants* wants, StepResult& result) {
+  if (plan) hold(*plan);
+  tell(EngineCall::turn, [&](ByteWriter& out) {
+    out.value(first);
+    out.value(plan != nullptr);
+    if (plan) put_step(out, *plan, *wants);
+  });
+  std::vector<StepResult> others(parts_.size());
+  bool through = false;
+  ranks_->run([&](int local) {
+    const Rank& part = parts_[static_cast<std::size_t>(local)];
+    part.shares->drop_gone();
+    StepResult& told = local == 0 ? result : others[static_cast<std::size_t>(local)];
+    bool done = false;
+    if (plan) {
+      const WeightSet* own = plan->front().sequence->weights.get();
+      const StepRunner::Entering next{own ? part.shares->of(*own) : *part.weights, *plan, *wants};
+      done = part.runner->turn(first, &next, told);
+    } else {
+      done = part.runner->turn(first, nullptr, told);
+    }
+    if (local == 0) through = done;
+  });
+  if (through) result.work = work_of_ranks(*ranks_, [&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
+  return through;
+}
+
+void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept) {
   const WeightSet* own = plan[0].sequence->weights.get();
-  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result);
+  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result, 0, kept);
+  if (kept) fail(ErrorCode::internal, "rows that were kept are read on {} ranks, allowed is 1", ranks_->size());
   hold(plan);
   std::vector<StepResult> others(parts_.size());
   tell(EngineCall::step, [&](ByteWriter& out) { put_step(out, plan, wants); });
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];
     part.shares->drop_gone();
-    part.runner->run(own ? part.shares->of(*own) : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)]);
+    part.runner->run(own ? part.shares->of(*own) : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)],
+                     own ? own->identity : newest_);
   });
   result.work = work_of_ranks(*ranks_, [&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
 }

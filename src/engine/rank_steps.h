@@ -37,8 +37,14 @@ class RankSteps {
   bool has_mtp() const { return parts_[0].mtp != nullptr; }  // of process 0
   // Other weights of that layer, from the next step on; false: they are the same. Error as above.
   bool set_mtp_weights(std::shared_ptr<const WeightSet> weights);
-  // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once.
-  void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
+  // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once. `kept`:
+  // StepRunner::run, of a single rank.
+  void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, RowSource* kept = nullptr);
+  // Where there are several stages, run() in turns, in which each stage works on another plan (StepRunner::turn): `plan`, null for none, enters the first
+  // one, and with `wants` is left alone until it has been through all. True: the oldest has, and `result` is its. `first`: none is under way; what calls
+  // that failed have left is dropped.
+  bool turn(bool first, const std::vector<PlannedSlice>* plan, const StepWants* wants, StepResult& result);
+  std::int64_t forwards_begun(int local) const { return parts_[static_cast<std::size_t>(local)].runner->forwards_begun(); }  // any thread may ask
   // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
   // The states that the layer stores with pages then (MtpSteps::store).
@@ -46,6 +52,8 @@ class RankSteps {
   // The layer's predictions for sequences of one plan (engine/drafts/mtp_steps.h).
   std::vector<std::vector<std::int32_t>> guess(std::span<Sequence* const> sequences, std::int64_t tokens);
 
+  // Whether the options' kept forwards get the rows of requests that ask for it (EngineOptions::kept_forwards).
+  bool keeps_forwards() const { return keeps_forwards_; }
   const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
   CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks
 
@@ -81,6 +89,8 @@ class RankSteps {
   std::unique_ptr<Ranks> ranks_;
   std::vector<Rank> parts_;  // local ones
   const std::int64_t most_sequences_;
+  bool keeps_forwards_ = false;
+  std::uint64_t newest_ = 0;                                 // the identity of the newest weights, where ranks have shares
   std::map<std::uint64_t, std::weak_ptr<const void>> held_;  // by identity: what the ranks have shares of
 };
 

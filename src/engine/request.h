@@ -25,7 +25,8 @@ struct Request {
   SamplingParameters sampling;
   // So many of the prompt's last tokens are an answer's that goes on: to penalties and to the constraint, which accepts them first, they are generated.
   std::int32_t said = 0;
-  bool prompt_logprobs = false;  // log-probabilities of prompt tokens 1..n-1; such a prompt never uses cached pages
+  // Log-probabilities of prompt tokens 1..n-1. Such a prompt uses cached pages only where the rows of their positions were kept (engine/kept_scores.h).
+  bool prompt_logprobs = false;
   // Other weights on the engine's runtime for all of the request's tokens, as a snapshot or those of another trainer. Null: the engine's.
   std::shared_ptr<const WeightSet> weights = nullptr;
   // An adapter over those weights (model/adapter.h). Requests with different adapters share forwards. Null: none.

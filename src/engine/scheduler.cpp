@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -63,6 +64,10 @@ bool Scheduler::reserve(Sequence& s, std::int64_t& rows) {
       rows = std::min(rows, room);
       return true;
     }
+    if (others_under_way_) {
+      short_of_pages_ = true;
+      return false;
+    }
     Sequence& last = *fair_order(running(), Ties::by_arrival, rows_.classes()).back().sequence;
     if (rows_.live_first() && is_live(last) && !is_live(s)) return false;  // it waits: live ones keep what they have
     if (&last == &s && running().size() == 1)
@@ -73,16 +78,27 @@ bool Scheduler::reserve(Sequence& s, std::int64_t& rows) {
 }
 
 void Scheduler::plan_rows(Sequence& s) {
-  const bool decode = rows_.decodes(s);
+  const bool read = s.next_is_kept(), decode = !read && rows_.decodes(s);
   std::int64_t rows = rows_.of(s);
+  if (read) rows = std::min(rows, s.kept_prompt.end - s.computed);
   if (rows == 0 || !reserve(s, rows)) return;
-  plan_.push_back({&s, s.computed, rows, decode, rows == s.pending()});
+  plan_.push_back({&s, s.computed, rows, decode, rows == s.pending(), 0, read});
   rows_.take(plan_.back());
 }
 
-const std::vector<PlannedSlice>& Scheduler::plan() {
+const std::vector<PlannedSlice>& Scheduler::plan(std::int64_t groups) {
   plan_.clear();
-  make_way();
+  others_under_way_ = std::any_of(running().begin(), running().end(), [](const Sequence* s) { return s->under_way; });
+  if (!others_under_way_) {
+    if (std::exchange(short_of_pages_, false)) groups = 1;  // who had none is in it, and others make room
+    make_way();
+  }
+  most_of_running_ = most_slices_ = std::numeric_limits<std::int64_t>::max();
+  if (groups > 1) {
+    const std::int64_t run = std::ssize(running()), all = std::min(options_.max_sequences, run + std::ssize(waiting()));
+    most_of_running_ = (run + groups - 1) / groups;
+    most_slices_ = (all + groups - 1) / groups;
+  }
   // A turn may come to nothing, when its sequences had to make room; that of the first in fair order never does.
   for (const std::uint64_t weights : turns_.order(running(), waiting())) {
     plan_turn(weights);
@@ -90,11 +106,11 @@ const std::vector<PlannedSlice>& Scheduler::plan() {
     turns_.taken(weights);
     break;
   }
-  // Rows of one adapter stand together.
-  const auto adapter = [](const PlannedSlice& p) { return p.sequence->adapter ? p.sequence->adapter->identity : 0; };
-  std::stable_sort(plan_.begin(), plan_.end(), [&](const PlannedSlice& a, const PlannedSlice& b) { return adapter(a) < adapter(b); });
+  // Rows of one adapter stand together, behind all others those that are read.
+  const auto place = [](const PlannedSlice& p) { return std::pair(p.read, p.sequence->adapter ? p.sequence->adapter->identity : 0); };
+  std::stable_sort(plan_.begin(), plan_.end(), [&](const PlannedSlice& a, const PlannedSlice& b) { return place(a) < place(b); });
   count_plan(plan_, counters_);
-  counters_.held_back_forwards += rows_.holds_back();
+  counters_.held_back_forwards += !plan_.empty() && rows_.holds_back();
   return plan_;
 }
 
@@ -114,40 +130,52 @@ void Scheduler::plan_those(std::uint64_t weights, Whose whose) {
     for (const Ranked& one : order) {
       Sequence& s = *one.sequence;
       // One that made room for others does not run any more.
-      if (rows_.left() > 0 && s.running && is_of(whose, s) && turns_.weights_of(s) == weights && rows_.decodes(s) == decoding) plan_rows(s);
+      if (rows_.left() <= 0 || std::ssize(plan_) >= most_of_running_ || s.under_way) continue;
+      if (s.running && is_of(whose, s) && turns_.weights_of(s) == weights && rows_.decodes(s) == decoding) plan_rows(s);
     }
   for (std::size_t i = planned; i < plan_.size(); ++i) pages_.share(*plan_[i].sequence, plan_[i].begin + plan_[i].count, true);
   if (!preempted_) admit(weights, whose);
 }
 
-// Before anything is planned: who waits, and for whom admit() would have no place or pages, runs nevertheless where another account has more.
-// Whether it has does not depend on time, so that nobody is put back and forth.
-void Scheduler::make_way() {
-  constexpr int kMostAtOnce = 16;  // in one plan; others follow in the next
-  for (int i = 0; i < kMostAtOnce && !waiting().empty() && !running().empty(); ++i) {
-    const std::vector<Sequence*> order = queues_.waiting_in_turn(rows_.classes());
-    const auto live = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return is_live(*s); });
-    Sequence& first = rows_.live_first() && live != order.end() ? **live : *order.front();
-    const bool place = static_cast<std::int64_t>(running().size()) < options_.max_sequences;
-    if (place && pages_.missing(first) + pages_.missing(running()) <= pages_.available()) return;
-    if (!gives_way(first)) return;
-  }
+namespace {
+// The one that has most, where those that have more than `s` have enough pages for it; null: nobody.
+Sequence* who_makes_way_for(Sequence& s, const SequenceQueues& queues, const SequencePages& pages, Classes classes) {
+  const std::vector<Sequence*> all = queues.running_with(s);
+  if (!of_several_accounts(all)) return nullptr;
+  const std::vector<Ranked> order = fair_order(all, Ties::by_arrival, classes);
+  const auto its = std::find_if(order.begin(), order.end(), [&](const Ranked& one) { return one.sequence == &s; });
+  std::int64_t found = pages.available();
+  for (auto other = std::next(its); other != order.end(); ++other)
+    if (has_more(*other, *its, classes)) found += pages.alone_with(*other->sequence);
+  if (!has_more(order.back(), *its, classes) || found < pages.missing(s)) return nullptr;
+  return order.back().sequence;
 }
 
-// Those that have more than `s` give it their places, and later, when its rows are planned, their pages.
-bool Scheduler::gives_way(Sequence& s) {
-  const std::vector<Sequence*> all = queues_.running_with(s);
-  if (!of_several_accounts(all)) return false;
-  const std::vector<Ranked> order = fair_order(all, Ties::by_arrival, rows_.classes());
-  const auto its = std::find_if(order.begin(), order.end(), [&](const Ranked& one) { return one.sequence == &s; });
-  std::int64_t pages = pages_.available();
-  for (auto other = std::next(its); other != order.end(); ++other)
-    if (has_more(*other, *its, rows_.classes())) pages += pages_.alone_with(*other->sequence);
-  if (!has_more(order.back(), *its, rows_.classes()) || pages < pages_.missing(s)) return false;
-  if (static_cast<std::int64_t>(running().size()) >= options_.max_sequences) preempt(*order.back().sequence);
-  pages_.match(s, turns_.weights_of(s));
-  enter(s);
-  return true;
+// Who waits, and for whom admit() would have no place or pages, and where another account has more; null: nobody.
+Sequence* first_to_make_way_for(const SequenceQueues& queues, const SequencePages& pages, const RowBudget& rows, std::int64_t most_sequences) {
+  if (queues.waiting().empty() || queues.running().empty()) return nullptr;
+  const std::vector<Sequence*> order = queues.waiting_in_turn(rows.classes());
+  const auto live = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return is_live(*s); });
+  Sequence& first = rows.live_first() && live != order.end() ? **live : *order.front();
+  const bool place = std::ssize(queues.running()) < most_sequences;
+  if (place && pages.missing(first) + pages.missing(queues.running()) <= pages.available()) return nullptr;
+  return who_makes_way_for(first, queues, pages, rows.classes()) ? &first : nullptr;
+}
+}  // namespace
+
+bool Scheduler::needs_all() const { return short_of_pages_ || first_to_make_way_for(queues_, pages_, rows_, options_.max_sequences); }
+
+// Before anything is planned: who waits, and has less than others, runs nevertheless. Whether it has does not depend on time, so that nobody is put back and
+// forth. Those that have more give it their places, and later, when its rows are planned, their pages.
+void Scheduler::make_way() {
+  constexpr int kMostAtOnce = 16;  // in one plan; others follow in the next
+  for (int i = 0; i < kMostAtOnce; ++i) {
+    Sequence* const first = first_to_make_way_for(queues_, pages_, rows_, options_.max_sequences);
+    if (!first) return;
+    if (std::ssize(running()) >= options_.max_sequences) preempt(*who_makes_way_for(*first, queues_, pages_, rows_.classes()));
+    pages_.match(*first, turns_.weights_of(*first));
+    enter(*first);
+  }
 }
 
 // From waiting to running, with the pages that were found for it.
@@ -163,7 +191,7 @@ void Scheduler::admit(std::uint64_t weights, Whose whose) {
   // Pages that running prompts will still need are spoken for, and those of waiting sequences that are passed over.
   std::int64_t promised = pages_.missing(running());
   for (Sequence* one : queues_.waiting_in_turn(rows_.classes())) {
-    if (rows_.left() <= 0 || places-- <= 0) return;
+    if (rows_.left() <= 0 || std::ssize(plan_) >= most_slices_ || places-- <= 0) return;
     Sequence& s = *one;
     // A rollout's prompt or a long one that the step has no time for keeps its place, and does not hold up a live request.
     if (turns_.weights_of(s) != weights || !is_of(whose, s) || (whose != Whose::others && rows_.of(s) == 0)) {
@@ -195,6 +223,7 @@ std::int64_t Scheduler::extend(std::size_t slice, std::int64_t rows) {
 void Scheduler::commit(const PlannedSlice& slice) {
   Sequence& s = *slice.sequence;
   s.computed += slice.count;
+  if (slice.read && !s.next_is_kept()) s.kept_prompt = {};
   if (slice.drafted > 0) truncate(s);
   pages_.share(s, s.computed, false);
 }

@@ -1,5 +1,6 @@
 // Plans the next forward: which sequences compute which rows, in which pages.
-// 1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
+// 1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones. Rows of a prompt that are read in place of
+// being computed (engine/kept_scores.h) are planned as if they were.
 // Within each, accounts are in fair order (engine/fair_order.h), and sequences of one account in order of arrival.
 // Pages: when none is free, idle pages of the prefix cache are freed; then the last running sequence in that order (of one account the youngest) is
 // preempted: it waits again, and later recomputes its prompt and what it generated. It is also preempted for a waiting sequence of an account that
@@ -9,6 +10,10 @@
 // its place, and later ones do not get the pages it needs.
 // With EngineOptions::live_token_seconds rows of live sequences come first, then those of others as the step's time allows (engine/live_room.h). Live
 // sequences preempt others, never the reverse; the first of the others keeps its pages.
+// Where plans follow each other through the stages of a pipeline (engine/plans_under_way.h), a plan has some of the sequences, so that others are left for
+// the next, and none of those that are under way. Until those have come through nobody is preempted and none makes room for another: who needs that waits
+// for it (needs_all()). Pages go on as in one plan after another, since every stage works on the plans in their order: a plan may share pages that one before
+// it fills, and fill pages that were released.
 // Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) scheduler.commit(p);
 #pragma once
@@ -31,8 +36,11 @@ class Scheduler {
   void add(Sequence& s) { queues_.add(s); }
   // Finished or cancelled: releases its pages. The prefix cache drops those from position `forget_from` on (invalid entries).
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
-  // The next forward; valid until the next call of any method but commit. Empty when nothing waits or runs.
-  const std::vector<PlannedSlice>& plan();
+  // The next forward, and what is read beside it; valid until the next call of any method but commit. Empty when nothing waits or runs. `groups` above 1:
+  // one of that many plans that follow each other; it may be empty while others are under way.
+  const std::vector<PlannedSlice>& plan(std::int64_t groups = 1);
+  // Whether somebody needs a place or pages of others, which can be had when no plan is under way.
+  bool needs_all() const;
   // Adds rows for up to that many draft tokens behind the last row of a slice, as far as forward and cache have room left; nothing is preempted for
   // them. Returns how many. They do not enter the prefix cache.
   std::int64_t extend(std::size_t slice, std::int64_t rows);
@@ -67,7 +75,6 @@ class Scheduler {
   void plan_those(std::uint64_t weights, Whose whose);
   bool reserve(Sequence& s, std::int64_t& rows);
   void make_way();
-  bool gives_way(Sequence& s);
   void enter(Sequence& s);
   void admit(std::uint64_t weights, Whose whose);
 
@@ -79,6 +86,10 @@ class Scheduler {
   RowBudget rows_;
   std::vector<PlannedSlice> plan_;
   bool preempted_ = false;  // in this plan
+  // Of this plan: others are under way; how many slices it may have, of running sequences and in all.
+  bool others_under_way_ = false;
+  std::int64_t most_of_running_ = 0, most_slices_ = 0;
+  bool short_of_pages_ = false;  // a sequence had no pages while others were under way
 };
 
 }  // namespace lockstep

@@ -15,6 +15,12 @@
 
 namespace lockstep {
 
+// The first positions of a prompt that is scored: their outputs were kept (model/kept_forwards.h), and their entries stand in cached pages.
+struct KeptPrompt {
+  std::int64_t end = 0;                     // positions [0, end)
+  std::vector<KeptForwards::Piece> pieces;  // their rows
+};
+
 struct Sequence {
   std::uint64_t id = 0;  // ascending in order of arrival
   SamplingParameters sampling;
@@ -35,19 +41,23 @@ struct Sequence {
   bool mask_ready = false;          // computed once per token, also when a forward is repeated
   std::string constraint_error;     // its exception; the mask is then empty
 
-  std::unique_ptr<Drafting> drafting;  // null: no speculation. While a step runs, `tokens` ends with the draft
+  std::unique_ptr<Drafting> drafting;  // null: no speculation. While a step runs, or it is under way, `tokens` ends with the draft
 
   // In the cache:
   std::vector<std::int32_t> pages;
-  std::int64_t computed = 0;    // positions whose entries are in pages
+  std::int64_t computed = 0;    // positions whose entries are in pages; of a kept prompt those that have been read
   std::int64_t begin = 0;       // of them from the prefix cache, when it was admitted
   PrefixCache::Chain chain;     // as far as its pages are in the prefix cache
   bool shares = true;           // its further full pages may enter the prefix cache
   bool mixed_versions = false;  // entries under several weights versions
   bool running = false;
-  bool admitted = false;  // at least once
+  bool admitted = false;   // at least once
+  bool under_way = false;  // in a plan that has not been through all stages (engine/plans_under_way.h): its tokens, pages and `computed` stay as they are
+  bool unheard = false;    // what is sampled for it there is not taken: its text was cut back meanwhile
 
   bool scores_prompt = false;                // log-probabilities of the prompt are collected
+  bool reads_kept = false;                   // of a prompt that is scored: rows that were kept are read
+  KeptPrompt kept_prompt;                    // those that were found when it was admitted, until they have been read
   std::vector<std::int32_t> prompt_targets;  // Request::prompt_targets
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
   bool tells_experts = false;                     // Request::experts
@@ -75,6 +85,8 @@ struct Sequence {
   }
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t pending() const { return known() - computed; }
+  // Whether its next rows are read.
+  bool next_is_kept() const { return computed < kept_prompt.end; }
 };
 
 }  // namespace lockstep

@@ -14,6 +14,26 @@ void SequencePages::match(Sequence& s, std::uint64_t weights) {
   if (options_.prefix_cache && s.pace.cached_pages > 0)
     cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, most / options_.page_size), s.chain, s.pages);
   s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
+  if (s.reads_kept && s.pace.cached_pages == 0) match_kept(s, most / options_.page_size);
+}
+
+// At most so many pages. A score needs the row of its position, which no page of the cache has.
+void SequencePages::match_kept(Sequence& s, std::int64_t most) {
+  KeptForwards& forwards = *options_.kept_forwards;
+  const KeptForwards::Root root{s.chain.root.weights, s.chain.root.adapter, s.chain.root.owner};
+  KeptPrompt& kept = s.kept_prompt;
+  const auto find = [&](std::int64_t pages) {
+    kept.pieces.clear();
+    return forwards.find(root, s.tokens, 0, pages * options_.page_size, kept.pieces);
+  };
+  cache_.match(s.chain.root, s.tokens, most, s.chain, s.pages);
+  // What is found of a text is found of its beginnings too.
+  std::int64_t found = 0, absent = std::ssize(s.pages) + 1;
+  for (std::int64_t pages = absent - 1; absent - found > 1; pages = (found + absent) / 2) (find(pages) ? found : absent) = pages;
+  for (; std::ssize(s.pages) > found; s.pages.pop_back()) cache_.release(s.pages.back());
+  cache_.truncate(s.chain, found);
+  if (found == 0 || !find(found)) kept.pieces.clear();
+  kept.end = found * options_.page_size;
 }
 
 std::int32_t SequencePages::obtain() {
@@ -57,6 +77,7 @@ void SequencePages::truncate(Sequence& s, bool whole_pages) {
   if (const auto page = static_cast<std::size_t>(computed / options_.page_size);
       computed % options_.page_size != 0 && computed < s.computed && (whole_pages || pages_.users(s.pages[page]) > 1))
     computed -= computed % options_.page_size;
+  if (s.next_is_kept()) s.kept_prompt = {};  // it has no pages behind `computed` any more
   for (; static_cast<std::int64_t>(s.pages.size()) > pages_for(computed); s.pages.pop_back()) cache_.release(s.pages.back());
   cache_.truncate(s.chain, computed / options_.page_size);
   s.computed = computed;
@@ -71,6 +92,7 @@ void SequencePages::release(Sequence& s) {
   s.chain = {};
   s.shares = true;
   s.mixed_versions = false;
+  s.kept_prompt = {};
 }
 
 void SequencePages::forget(const Sequence& s, std::int64_t from) {

@@ -16,7 +16,8 @@ class SequencePages {
   SequencePages(const SequencePages&) = delete;
   SequencePages& operator=(const SequencePages&) = delete;
 
-  // Gives `s` the cached pages of its text under `weights` (WeightSet::identity); their positions count as computed.
+  // Gives `s` the cached pages of its text under `weights` (WeightSet::identity); their positions count as computed. Where it is scored, pages whose
+  // rows were kept alone (Sequence::kept_prompt), and their positions do not count.
   void match(Sequence& s, std::uint64_t weights);
   // Takes pages for that many positions of `s`, as far as there are any. Returns how many positions its pages have, which may be more.
   std::int64_t grow(Sequence& s, std::int64_t positions);
@@ -47,6 +48,7 @@ class SequencePages {
 
  private:
   std::int32_t obtain();
+  void match_kept(Sequence& s, std::int64_t most);
 
   EngineOptions options_;
   EngineCounters& counters_;

@@ -14,11 +14,15 @@ void StageRows::receive(const View& flags, const View& experts) {
   for (const View& into : {input_.rows.view(), flags, experts}) swap_over(*sharding_->place().before, backend_.stream(), {}, into);
 }
 
-Tensor StageRows::pass_on(Tensor hidden, const View& flags, const View& experts) {
+bool StageRows::send_on(const View& hidden, const View& flags, const View& experts) {
+  if (!staged() || !computes() || sharding_->last_stage()) return false;
+  for (const View& own : {hidden, flags, experts}) swap_over(*sharding_->place().after, backend_.stream(), own, {});
+  return true;
+}
+
+Tensor StageRows::bring_back(const Tensor& hidden, const View& flags, const View& experts) {
   if (!staged() || sharding_->stages() == 1) return hidden;
   const bool last = computes() && sharding_->last_stage();
-  if (computes() && !last)
-    for (const View& own : {hidden.view(), flags, experts}) swap_over(*sharding_->place().after, backend_.stream(), own, {});
   Tensor all;
   if (leads()) all = of_rows(batch_, backend_.device().allocate(DType::f32, batch_.count(), hidden_, MemoryCategory::activations));
   from_last_to_first(last ? hidden.view() : View{}, leads() ? all.view() : View{});

@@ -16,9 +16,9 @@
 namespace lockstep {
 
 // Calls of models that are trained have the numbers below 128 (trained/model_calls.h).
-// weights begins a set, image or changes bring its parameters, hold ends it; layer_image brings one of a layer of multi-token prediction, layer ends it
-// (engine/rank_steps.h).
-enum class EngineCall : std::uint8_t { make = 128, weights, image, changes, hold, adapter, gone, step, layer_image, layer, states, guess, forget };
+// weights begins a set, image or changes bring its parameters, hold ends it; layer_image brings one of a layer of multi-token prediction, layer ends it;
+// turn is a step of plans that follow each other through the stages of a pipeline (engine/rank_steps.h).
+enum class EngineCall : std::uint8_t { make = 128, weights, image, changes, hold, adapter, gone, step, layer_image, layer, states, guess, forget, turn };
 constexpr bool is_engine_call(std::uint8_t number) { return number >= 128; }
 
 // What ranks are made with: the layout of a replica, the cache.

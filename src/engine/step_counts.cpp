@@ -5,15 +5,15 @@
 namespace lockstep {
 
 void count_plan(const std::vector<PlannedSlice>& plan, EngineCounters& counters) {
-  if (plan.empty()) return;
   std::int64_t rows = 0, decode_rows = 0;
   for (const PlannedSlice& p : plan) {
+    if (p.read) continue;
     rows += p.count;
     (is_live(*p.sequence) ? counters.live_rows : counters.other_rows) += p.count;
     if (p.decode) decode_rows += p.count;
     else if (p.begin > p.sequence->begin || !p.last) ++counters.chunks;
   }
-  counters.forwards += 1;
+  counters.forwards += rows > 0;
   counters.rows += rows;
   counters.largest_batch = std::max(counters.largest_batch, rows);
   counters.decode_tokens += decode_rows;

@@ -11,7 +11,7 @@ struct AccountRows {
   std::int64_t rows;
 };
 
-// Rows without guesses, which Scheduler::extend counts.
+// Computed rows, without guesses, which Scheduler::extend counts.
 void count_plan(const std::vector<PlannedSlice>& plan, EngineCounters& counters);
 // `work`: as the kernels counted it.
 void count_forward(const std::vector<PlannedSlice>& plan, const Model& model, const ForwardCounts& work, EngineCounters& counters);

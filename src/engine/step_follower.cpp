@@ -11,6 +11,7 @@ void StepFollower::perform(ByteReader& in) {
   const auto call = in.value<EngineCall>();
   if (call == EngineCall::make) {
     steps_.reset();
+    under_way_.clear();
     known_ = {};
     layer_images_.clear();
     const EngineOptions options = taken_engine_options(in);
@@ -18,8 +19,10 @@ void StepFollower::perform(ByteReader& in) {
     return;
   }
   if (call == EngineCall::forget) {
+    steps_.reset();
+    under_way_.clear();
     known_ = {};
-    return steps_.reset();
+    return;
   }
   if (!steps_) fail(ErrorCode::internal, "process 0 makes call {} of an engine that is not there", static_cast<int>(call));
   switch (call) {
@@ -72,7 +75,10 @@ void StepFollower::perform(ByteReader& in) {
       steps_->guess(guess.asked, guess.tokens);
       return;
     }
+    case EngineCall::turn:
+      return turn(in);
     case EngineCall::step: {
+      under_way_.clear();
       const TakenStep step = taken_step(in, known_);
       StepResult result;
       return steps_->run(step.plan, step.wants, result);
@@ -80,6 +86,15 @@ void StepFollower::perform(ByteReader& in) {
     default:
       fail(ErrorCode::internal, "process 0 makes call {} of an engine, which there is not", static_cast<int>(call));
   }
+}
+
+void StepFollower::turn(ByteReader& in) {
+  const bool first = in.value<bool>(), enters = in.value<bool>();
+  if (first) under_way_.clear();
+  if (enters) under_way_.push_back(std::make_unique<TakenStep>(taken_step(in, known_)));
+  const TakenStep* next = enters ? under_way_.back().get() : nullptr;
+  StepResult result;
+  if (steps_->turn(first, next ? &next->plan : nullptr, next ? &next->wants : nullptr, result)) under_way_.pop_front();
 }
 
 }  // namespace lockstep

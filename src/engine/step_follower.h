@@ -3,6 +3,7 @@
 //   StepFollower follower(runtime, mail); follower.perform(in);   // in: a call of engine/step_calls.h
 // Used by one thread.
 #pragma once
+#include <deque>
 #include <memory>
 
 #include "engine/rank_steps.h"
@@ -18,8 +19,11 @@ class StepFollower {
   void perform(ByteReader& in);
 
  private:
+  void turn(ByteReader& in);
+
   Runtime& runtime_;
   ProcessMail& mail_;
+  std::deque<std::unique_ptr<TakenStep>> under_way_;  // the oldest first
   std::unique_ptr<RankSteps> steps_;
   HostCopy layer_images_;  // of a layer of multi-token prediction that is on its way
   StandIns known_;

@@ -7,7 +7,6 @@
 #include "engine/drafts/verified_rows.h"
 #include "engine/draw_table.h"
 #include "engine/sampling_rows.h"
-#include "engine/stage_rows.h"
 #include "kernels/launch.h"
 #include "model/operations/head.h"
 
@@ -52,51 +51,74 @@ StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_s
       cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model, runtime.profile) : runtime.model->cache_shapes(runtime.profile),
              runtime.profile, pages, page_size) {}
 
-void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
-  slices_.resize(plan.size());
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    const PlannedSlice& p = plan[i];
-    const auto first = p.sequence->tokens.begin() + p.begin;
-    slices_[i].tokens.assign(first, first + p.count);
-    slices_[i].begin = p.begin;
-    slices_[i].pages.assign(p.sequence->pages.begin(), p.sequence->pages.end());
+void StepRunner::compute(PassingStep& step) {
+  if (step.computes()) ++begun_;
+  step.compute();
+}
+
+void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, std::uint64_t whole,
+                     RowSource* kept) {
+  under_way_.clear();
+  PassingStep step(place(), weights, plan, wants, adapter_rows(plan), std::move(slices_), whole, kept);
+  step.receive();
+  compute(step);
+  step.send_on();
+  step.bring_back();
+  finish(step, result);
+  slices_ = step.take_slices();
+}
+
+bool StepRunner::turn(bool first_one, const Entering* next, StepResult& result) {
+  if (first_one) under_way_.clear();
+  const int last = sharding_->stages() - 1, stage = sharding_->place().stage();
+  const int comes_at = stage <= last ? stage : 0;  // a stage without segments keeps what it needs for the end from the first turn on
+  const auto arrive = [&](UnderWay& one) {
+    const Entering& e = one.entering;
+    one.here = std::make_unique<PassingStep>(place(), e.weights, e.plan, e.wants, adapter_rows(e.plan), std::vector<SequenceSlice>());
+  };
+  if (next) {
+    under_way_.push_back({*next});
+    if (comes_at == 0) arrive(under_way_.back());
   }
+  for (UnderWay& one : under_way_)
+    if (one.stage == stage) compute(*one.here);
+  for (UnderWay& one : under_way_)
+    if (one.stage == stage) one.here->send_on();
+  for (UnderWay& one : under_way_) {
+    if (++one.stage != comes_at) continue;
+    arrive(one);
+    one.here->receive();
+  }
+  if (under_way_.empty() || under_way_.front().stage <= last) return false;
+  const std::unique_ptr<PassingStep> through = std::move(under_way_.front().here);
+  under_way_.pop_front();
+  through->bring_back();
+  finish(*through, result);
+  return true;
+}
+
+void StepRunner::finish(PassingStep& through, StepResult& result) {
   Backend& backend = runtime_.backend;
-  const Batch batch(backend, slices_, cache_.page_size, false);
-  const std::vector<AdapterRows> adapters = adapter_rows(plan);
-  ForwardOptions options;
-  if (!adapters.empty()) options.adapters = &adapters;
-  const StepRecord record(backend.device(), wants);
-  Buffer expert_rows;
-  const bool tells = (!sharding_ || sharding_->place().model_rank() == 0) && wants.rows(Column::experts) > 0;  // of its stage's layers
-  if (tells) options.expert_record = experts_wanted(wants, plan.size(), record, expert_rows);
-  KeptStep kept(backend, kept_forwards_, weights, plan);
-  kept.attach(options);
-  StageRows stages(backend, sharding_, batch, runtime_.model->facts().hidden);
-  stages.attach(options);
-  Context context = runtime_.context(weights, cache_, batch, options, nullptr, sharding_);
-  const View experts = tells ? record.experts() : View{};
-  stages.receive(context.flags(), experts);
-  const Tensor hidden = stages.pass_on(stages.computes() ? runtime_.model->forward(context) : Tensor(), context.flags(), experts);
-  const Step step{plan, wants, record, context, hidden.view()};
-  if (stages.leads()) {
+  const StepWants& wants = through.wants();
+  const Step step{through.plan(), wants, through.record(), through.context(), through.hidden().view()};
+  if (through.leads()) {
     if (wants.rows(Column::scored) > 0) score(step);
     if (wants.rows(Column::scored_top) > 0) likeliest_of_scored(step);
     if (wants.rows(Column::drawn) > 0) draw(step);
     if (wants.rows(Column::sampled) > 0) sample(step);
-    if (mtp_) mtp_->follow(weights, batch, slices_, hidden);
+    if (mtp_ && !through.reads()) mtp_->follow(through.weights(), through.batch(), through.slices(), through.hidden());
   }
   result.wants = &wants;
   if (!first()) {
     backend.stream().synchronize();
-    result.work = context.counters().read();
+    result.work = step.context.counters().read();
     return;
   }
   read_hidden(step, result);
-  result.row_flags = backend.stream().read_ints(context.flags()).get();
-  kept.enter(result.row_flags);
-  result.work = context.counters().read();
-  record.read(backend.stream(), result);
+  result.row_flags = backend.stream().read_ints(step.context.flags()).get();
+  through.kept().enter(result.row_flags);
+  result.work = step.context.counters().read();
+  step.record.read(backend.stream(), result);
 }
 
 void StepRunner::read_hidden(const Step& step, StepResult& result) {
@@ -109,14 +131,6 @@ void StepRunner::read_hidden(const Step& step, StepResult& result) {
       result.all_hidden.insert(result.all_hidden.end(), values.begin(), values.end());
     });
   }
-}
-
-ExpertRecord StepRunner::experts_wanted(const StepWants& wants, std::size_t slices, const StepRecord& record, Buffer& keep) {
-  integers_.clear();
-  for (std::size_t i = 0; i < slices; ++i)
-    for (const std::int32_t row : wants.of(i, Column::experts).rows) integers_.push_back(static_cast<std::int32_t>(wants.row_begin(i)) + row);
-  keep = runtime_.backend.device().upload(integers_, wants.rows(Column::experts), 1, MemoryCategory::activations);
-  return {record.experts(), keep.view()};
 }
 
 // The adapters' part of logits y, of the rows that sampled_[begin] and those after it are.

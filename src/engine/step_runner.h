@@ -1,17 +1,17 @@
-// The device side of one step on one rank: uploads the planned rows, runs the model, the head and the sampler for the rows that are
+// The device side of one step on one rank: uploads the planned rows, runs the model (engine/passing_step.h), the head and the sampler for the rows that are
 // wanted, and reads one record back. Where ranks share the model (engine/rank_steps.h) all run the same plan, and the first one samples; of stages of a
-// pipeline the first one has the head (engine/stage_rows.h).
+// pipeline the first one has the head (engine/stage_rows.h), and plans may follow each other: each stage works on another one (turn()).
 // Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone. Used by one thread.
 //   runner.run(weights, scheduler.plan(), wants, result);   // of ranks beside the first one the result is StepResult::work alone
 #pragma once
+#include <atomic>
+#include <deque>
 #include <span>
 
 #include "engine/drafts/mtp_steps.h"
 #include "engine/held_shares.h"
-#include "engine/kept_step.h"
+#include "engine/passing_step.h"
 #include "engine/sampling_rows.h"
-#include "engine/step_record.h"
-#include "model/runtime.h"
 
 namespace lockstep {
 
@@ -23,12 +23,31 @@ class StepRunner {
   void set_shares(const HeldShares* shares) { shares_ = shares; }
   // From now on every forward's rows are passed to it; it outlives the steps.
   void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
-  // Stores the layer outputs of requests that ask for it. Not on several ranks.
+  // Stores the layer outputs of requests that ask for it. Of several ranks only the first one, for all of them.
   void set_kept_forwards(std::shared_ptr<KeptForwards> forwards) { kept_forwards_ = std::move(forwards); }
-  // `wants` is for this plan, and outlives reading the result.
-  void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
+  // `wants` is for this plan, and outlives reading the result. `whole`: the identity of the weights of which `weights` is this rank's share; 0: they are
+  // whole. `kept`: has the values of the plan's rows, whose entries stand in the cache, so that they are read (ForwardOptions::row_source) and nothing is
+  // stored; null: they are computed.
+  void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result, std::uint64_t whole = 0,
+           RowSource* kept = nullptr);
+  // What a step works on; outlives it.
+  struct Entering {
+    const WeightSet& weights;
+    const std::vector<PlannedSlice>& plan;
+    const StepWants& wants;
+  };
+  // One turn of the stages: each computes the plan that has come to it, then every plan goes on by a stage. `next` enters at the first one; null: none.
+  // True: the oldest has been through all, and `result` is its. `first_one`: what calls that failed have left under way is dropped, as it is by run().
+  bool turn(bool first_one, const Entering* next, StepResult& result);
+  // Forwards that this rank has begun; any thread may ask.
+  std::int64_t forwards_begun() const { return begun_; }
 
  private:
+  struct UnderWay {
+    Entering entering;
+    int stage = 0;                           // that computes it in the next turn
+    std::unique_ptr<PassingStep> here = {};  // null: it has not come to this rank
+  };
   // A step on its way.
   struct Step {
     const std::vector<PlannedSlice>& plan;
@@ -37,8 +56,10 @@ class StepRunner {
     Context& context;
     const View& hidden;
   };
-  // Selects the rows whose experts go into the record. `keep` holds their numbers.
-  ExpertRecord experts_wanted(const StepWants& wants, std::size_t slices, const StepRecord& record, Buffer& keep);
+  PassingStep::Place place() { return {runtime_, cache_, sharding_, kept_forwards_}; }
+  void compute(PassingStep& step);
+  // The head and the sampler, on the first stage, for what has been through all; then reads.
+  void finish(PassingStep& through, StepResult& result);
   void score(const Step& step);
   void likeliest_of_scored(const Step& step);
   void draw(const Step& step);
@@ -63,6 +84,8 @@ class StepRunner {
   std::vector<std::int32_t> integers_;
   std::vector<float> floats_;
   std::vector<SampledRow> sampled_;
+  std::deque<UnderWay> under_way_;  // the oldest first; the same on all ranks
+  std::atomic<std::int64_t> begun_ = 0;
 };
 
 }  // namespace lockstep

@@ -75,7 +75,7 @@ struct TrainingBench {
     };
     ServingOptions serving;
     serving.engine.ranks = ranks;
-    serving.engine.kept_forwards = base->options.kept_forwards = kept_forwards_of(keep, *base->opened.runtime, serving.engine.page_size);
+    serving.engine.kept_forwards = base->options.kept_forwards = kept_forwards_over(ranks, keep, *base->opened.runtime, serving.engine.page_size);
     generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, serving);
     options.state = folder;
     service = std::make_shared<TrainingService>(base, generation, options);

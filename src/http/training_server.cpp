@@ -33,8 +33,8 @@ std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<Trai
     if (!service->kept_forwards()) return;
     const KeptForwards::Statistics& rows = service->kept_forwards()->statistics();
     one("lockstep_training_rows_kept_total", "counter", "Rows of samples that were kept for training.", rows.kept);
-    one("lockstep_training_rows_read_total", "counter", "Rows that training read instead of computing them.", rows.read);
-    one("lockstep_training_rows_beside_total", "counter", "Rows that training computed beside those that it read.", rows.beside);
+    one("lockstep_training_rows_read_total", "counter", "Rows that training and scored prompts read instead of computing them.", rows.read);
+    one("lockstep_training_rows_beside_total", "counter", "Rows that were computed beside those that were read.", rows.beside);
     one("lockstep_training_rows_dropped_total", "counter", "Rows of samples that found no memory, or lost it.", rows.dropped);
     one("lockstep_training_rows_compared_total", "counter", "Rows that were read and computed as well, to compare them.", rows.compared);
     one("lockstep_training_rows_bytes", "gauge", "Memory of kept rows.", rows.bytes);

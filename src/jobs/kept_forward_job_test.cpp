@@ -82,6 +82,34 @@ TEST_F(KeptForwardJobs, ComputeWhatIsNotThere) {
   EXPECT_GT(metrics("little")[0].at("rows_computed"), metrics("kept")[0].at("rows_computed"));
 }
 
+// The trainer has ranks, and the engine beside it samples on the first one's threads.
+TEST_F(KeptForwardJobs, OverRanksTheyEndWithTheSameWeights) {
+  const auto plain = [](RlJob& j) { j.stack.checkpoint_activations = true, j.stack.micro_batch = 5; };
+  const RlSummary off = run("one-rank", plain);
+  struct Way {
+    std::string ranks, mode;
+    bool reads;
+  };
+  for (const Way& way : {Way{"dp=2", "all", true}, Way{"tp=2,dp=2", "inputs", true}, Way{"ep=2,cp=2", "inputs", true}, Way{"tp=2", "all", false}}) {
+    std::string name = way.ranks + "-" + way.mode;
+    std::erase_if(name, [](char c) { return c == '=' || c == ','; });  // tp2dp2-inputs
+    const RlSummary kept = run(name, [&](RlJob& j) {
+      plain(j);
+      j.stack.runtime.ranks = way.ranks;
+      j.stack.keep_forward = {way.mode, 1024, 3};
+    });
+    EXPECT_EQ(kept.weights_sha256, off.weights_sha256) << name;
+    EXPECT_EQ(kept.totals.kl.different_bits, 0) << name;
+    for (const nlohmann::json& step : metrics(name)) {
+      EXPECT_EQ(step.contains("rows_kept"), way.reads) << name;
+      if (!way.reads) continue;
+      EXPECT_EQ(step.at("rows_computed"), 0) << name;
+      EXPECT_GT(step.at("rows_kept"), 0) << name;
+      EXPECT_EQ(step.at("rows_kept"), step.at("rows_asked")) << name;
+    }
+  }
+}
+
 // Numbers of another profile are not the trainer's: nothing is kept, and the run is the one that was not to keep anything.
 TEST_F(KeptForwardJobs, KeepNothingOfAnotherProfile) {
   const auto mixed = [](RlJob& j) { j.stack.rollout_profile = "study-bf16-activations", j.allow_profile_mix = true; };

@@ -46,6 +46,7 @@ struct ForwardOptions {
   // Supplies the values instead of their being computed. With RowValues::segments the forward computes no segment and a backward recomputes all of
   // them; router loads are then counted in the backward.
   RowSource* row_source = nullptr;
+  bool entries_stand = false;                 // the cache has the rows' entries and index keys already: none are written
   const ContextPieces* pieces = nullptr;      // the rows are pieces of a sequence of which other ranks have the rest
   const DealtRows* dealt_rows = nullptr;      // the ranks that share experts have rows of their own; null: the same ones
   StageInput* stage = nullptr;                // null: the forward begins with the input embedding

@@ -13,7 +13,8 @@ KeptForwards::KeptForwards(Runtime& runtime, RowValues values, const Settings& s
       settings_(settings),
       layout_(row_widths(runtime, values), settings.page_positions),
       statistics_(std::make_shared<Statistics>()),
-      books_(std::make_shared<PageBooks>(PageBooks{statistics_, {}})) {
+      books_(std::make_shared<PageBooks>()) {
+  books_->statistics = statistics_;
   if (settings.verify_every < 0) fail(ErrorCode::invalid_argument, "verify_every is {}, allowed is 0 or more", settings.verify_every);
   if (settings.room) books_->room = settings.room->claim("kept forwards", {}, 0, "kept forwards");
 }
@@ -26,19 +27,25 @@ KeptForwards::Page* KeptForwards::page(PageId id) {
 KeptForwards::RowsPointer KeptForwards::allocate() {
   const std::int64_t bytes = layout_.page_bytes();
   if (bytes > settings_.most_bytes) return nullptr;
-  while (statistics_->bytes + bytes > settings_.most_bytes || !books_->claim(statistics_->bytes + bytes))
-    if (!drop_one()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  while (statistics_->bytes + bytes > settings_.most_bytes || !books_->claim_more(bytes))
+    if (!drop_idle()) return nullptr;
   try {
     Buffer buffer = backend_.device().allocate(DType::f32, bytes / std::int64_t{sizeof(float)}, 1, MemoryCategory::cache);
     return std::make_shared<const Rows>(books_, std::move(buffer), bytes);
   } catch (const Error& e) {
-    books_->claim(statistics_->bytes);
+    books_->claim_more(-bytes);
     if (e.code() != ErrorCode::resource_exhausted) throw;
     return nullptr;
   }
 }
 
 bool KeptForwards::drop_one() {
+  const std::lock_guard lock(mutex_);
+  return drop_idle();
+}
+
+bool KeptForwards::drop_idle() {
   const auto unread = std::find_if(idle_.begin(), idle_.end(), [this](const auto& entry) { return pages_.at(entry.second).rows.use_count() == 1; });
   if (unread == idle_.end()) return false;
   const PageId id = unread->second;
@@ -116,6 +123,7 @@ void KeptForwards::remove(PageId id) {
 }
 
 KeptForwards::PageId KeptForwards::place(const Root& root, std::span<const std::int32_t> tokens) {
+  const std::lock_guard lock(mutex_);
   const auto [known, fresh] = roots_.try_emplace(root, kNowhere);
   if (fresh) known->second = add(kNowhere, {});
   PageId at = known->second;
@@ -130,6 +138,7 @@ KeptForwards::PageId KeptForwards::place(const Root& root, std::span<const std::
 }
 
 KeptForwards::PageId KeptForwards::enter(PageId before, std::vector<std::int32_t> tokens, RowsPointer rows) {
+  const std::lock_guard lock(mutex_);
   Page* at = page(before);
   if (!at || tokens.empty()) {
     if (rows) statistics_->dropped += static_cast<std::int64_t>(tokens.size());
@@ -159,6 +168,7 @@ KeptForwards::PageId KeptForwards::enter(PageId before, std::vector<std::int32_t
 }
 
 bool KeptForwards::find(const Root& root, std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces) {
+  const std::lock_guard lock(mutex_);
   const auto known = roots_.find(root);
   if (known == roots_.end()) return false;
   std::vector<Piece> found;
@@ -182,6 +192,7 @@ bool KeptForwards::find(const Root& root, std::span<const std::int32_t> tokens, 
 }
 
 void KeptForwards::forget(std::uint64_t identity) {
+  const std::lock_guard lock(mutex_);
   for (auto root = roots_.begin(); root != roots_.end();) {
     if (root->first.weights != identity && root->first.adapter != identity) {
       ++root;
@@ -193,10 +204,16 @@ void KeptForwards::forget(std::uint64_t identity) {
 }
 
 std::vector<std::int64_t> KeptForwards::rows_to_compare(std::int64_t rows) {
+  const std::lock_guard lock(mutex_);
   std::vector<std::int64_t> chosen;
   for (std::int64_t row = 0; row < rows; ++row)
     if (settings_.verify_every > 0 && rows_read_++ % static_cast<std::uint64_t>(settings_.verify_every) == 0) chosen.push_back(row);
   return chosen;
+}
+
+bool KeptForwards::compares_forward() {
+  const std::lock_guard lock(mutex_);
+  return settings_.verify_every > 0 && forwards_read_++ % static_cast<std::uint64_t>(settings_.verify_every) == 0;
 }
 
 }  // namespace lockstep

@@ -4,11 +4,12 @@
 //   EngineOptions{.kept_forwards = kept}; TrainerOptions{.kept_forwards = kept};
 // It is a prefix tree of pages for each owner, weights and adapter. A page stands for up to page_positions tokens of a text and may hold their rows; a
 // page without rows only leads to others. At most `most_bytes` are held: the page used longest ago is dropped first, except pages that are being read
-// and pages behind which others have rows. One runtime; one thread at a time (the executor's); statistics() on any.
+// and pages behind which others have rows. Of one runtime, whose thread fills pages; ranks on the CPU find and read them on threads of their own.
 #pragma once
 #include <compare>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -79,7 +80,7 @@ class KeptForwards {
   // Which of the next `rows` read rows are to be compared: the first of every verify_every.
   std::vector<std::int64_t> rows_to_compare(std::int64_t rows);
   // The same for forwards without a backward: whether all rows of the next one are to be compared.
-  bool compares_forward() { return settings_.verify_every > 0 && forwards_read_++ % static_cast<std::uint64_t>(settings_.verify_every) == 0; }
+  bool compares_forward();
 
  private:
   struct Page {
@@ -100,7 +101,9 @@ class KeptForwards {
   void remove(PageId id);                 // with all behind it
   void prune(PageId id);
   bool may_go(const Page& page) const { return page.rows && page.kept_behind == 0; }
+  bool drop_idle();  // drop_one() of a caller that has the lock
 
+  std::mutex mutex_;  // of the trees
   Backend& backend_;
   const RowValues what_;
   const Settings settings_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/error.h"
 #include "model/kept_text.h"
 #include "model/runtime.h"
@@ -211,6 +214,38 @@ TEST(KeptForwardsMemory, IsClaimed) {
   EXPECT_FALSE(bench.found(tokens, 0, 13));
   EXPECT_EQ(bench.kept->statistics().dropped, 4);
   bench.kept->forget(7);
+  EXPECT_EQ(ledger->held("kept forwards"), 0);
+}
+
+// Ranks look for pages, hold them and let go of them while an engine fills others in little memory.
+TEST(KeptForwardsMemory, IsSharedByThreads) {
+  const auto ledger = std::make_shared<MemoryLedger>(100 * KeptBench::kPageBytes);
+  KeptBench bench(6, ledger);
+  std::atomic<bool> done{false};
+  std::atomic<std::int64_t> wrong{0};
+  const auto look = [&] {
+    for (std::int32_t first = 0; !done; first = (first + 1) % 8) {
+      std::vector<KeptForwards::Piece> pieces;
+      std::this_thread::yield();
+      if (!bench.kept->find(kRoot, text_of(first, 12), 0, 12, pieces)) continue;
+      std::int64_t rows = 0;
+      for (const KeptForwards::Piece& piece : pieces) rows += piece.rows ? piece.count : 0;
+      wrong += rows != 12;
+    }
+  };
+  std::thread one(look), other(look);
+  for (int round = 0; round < 400; ++round) {
+    const Tokens tokens = text_of(round % 8, 12);
+    KeptText text(bench.kept, kRoot);
+    bench.forward(text, tokens, 0, 12, static_cast<float>(round % 8));
+  }
+  done = true;
+  one.join();
+  other.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(bench.kept->statistics().most, 6 * KeptBench::kPageBytes);
+  EXPECT_EQ(ledger->held("kept forwards"), bench.kept->statistics().bytes);
+  bench.kept->forget(kRoot.weights);
   EXPECT_EQ(ledger->held("kept forwards"), 0);
 }
 

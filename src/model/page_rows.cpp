@@ -12,8 +12,8 @@ PageRows::PageRows(std::shared_ptr<PageBooks> books, Buffer buffer, std::int64_t
 
 PageRows::~PageRows() {
   buffer_.reset();
-  const std::int64_t left = books_->statistics->bytes -= bytes_;
-  books_->claim(left);  // always granted: the claim gets smaller
+  books_->statistics->bytes -= bytes_;
+  books_->claim_more(-bytes_);
 }
 
 }  // namespace lockstep

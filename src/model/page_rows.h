@@ -1,10 +1,11 @@
 // The memory of one page of model/kept_forwards.h, counted while it exists: in the statistics, and in the server's memory ledger where there is one.
 //   auto rows = std::make_shared<const PageRows>(books, std::move(buffer), bytes); rows->view();
-// Whoever holds a pointer may read the rows, also after KeptForwards has dropped the page.
+// Whoever holds a pointer may read the rows, also after KeptForwards has dropped the page. Any thread lets go of them.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "base/memory_ledger.h"
@@ -22,8 +23,12 @@ struct KeptRowStatistics {
 struct PageBooks {
   std::shared_ptr<KeptRowStatistics> statistics;
   std::optional<MemoryLedger::Claim> room;  // none: no ledger
-  // Changes what is claimed to `bytes`. False: there is no room.
-  bool claim(std::int64_t bytes) { return !room || room->try_resize(bytes); }
+  std::mutex mutex;                         // of what is claimed
+  // Claims so many bytes more, or less. False: there is no room; less is always granted.
+  bool claim_more(std::int64_t bytes) {
+    const std::lock_guard lock(mutex);
+    return !room || room->try_resize(room->bytes() + bytes);
+  }
 };
 
 class PageRows {

@@ -82,6 +82,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   }
   for (const char* name : {"micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps", "kept_rows", "live_in_steps"})
     add(name, scene.steps());
+  add("kept_scores", scene.trains() && long_enough);
   if (device) add(scene.options.device + "_steps", scene.steps());
   add("rank_bytes", true);
   return counters;

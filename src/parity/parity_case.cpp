@@ -44,7 +44,7 @@ class CaseRun {
     if (loaded_.steps()) add("training with a gradient", where, false, [&] { return bench.with_a_gradient(); });
     add("sampling, decoded", where, true, [&] { return bench.sampled(); });
     add("sampling, prefilled", where, true, [&] { return bench.prefilled(); });
-    if (loaded_.one.keep_forward == "off" || place.ranks.size() > 1 || !loaded_.steps()) return;
+    if (!bench.keeps_forwards() || !loaded_.steps()) return;
     const std::int64_t before = bench.rows_read();
     add("training over kept forwards", where, false, [&] { return bench.with_a_gradient(); });
     if (bench.rows_read() == before) report_.notes.push_back(fmt::format("on {} sampling kept no row that training could read", where));

@@ -88,7 +88,8 @@ LoadedCase load_case(const std::filesystem::path& file) {
 
 CaseBench::CaseBench(const LoadedCase& loaded, const ParityPlace& place)
     : loaded_(loaded), runtime_({.kind = place.backend, .isa = place.isa, .threads = place.threads}, loaded.reader->model(), loaded.profile, loaded.length()) {
-  if (place.ranks.size() == 1) kept_ = kept_forwards_of({.mode = loaded.one.keep_forward}, runtime_, place.page_size);
+  if (const KeepForwardSettings keep{.mode = loaded.one.keep_forward}; keeps_over(place.ranks, keep, place.backend))
+    kept_ = kept_forwards_of(keep, runtime_, place.page_size);
   const bool declared = loaded.one.shared_prefix > 0;
   const TrainerOptions options{.share_prefixes = declared,
                                .declared_prefixes = declared,

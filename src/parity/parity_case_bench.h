@@ -37,6 +37,7 @@ class CaseBench {
   CaseNumbers trained();           // the forward alone
   CaseNumbers with_a_gradient();   // reads what sampled() kept, if it was called before
   std::int64_t rows_read() const;  // by training, of what was kept
+  bool keeps_forwards() const { return kept_ != nullptr; }
 
  private:
   Request request(std::size_t prompt, std::size_t end) const;

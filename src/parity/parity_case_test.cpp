@@ -61,18 +61,21 @@ class RepeatedCase : public testing::Test {
 TEST_F(RepeatedCase, ARightOneHasNoDifferenceInAnyWay) {
   for (const std::int32_t top_k : {0, 12}) {
     DifferenceCase one = sampled(top_k > 0 ? 0.8f : 1.0f, top_k);
-    if (top_k > 0) one.keep_forward = "all";
+    if (top_k > 0) one.keep_forward = "all", one.ranks = "dp=2";  // whose ranks read what one has kept, else a note says so
     else one.shared_prefix = 5;
     const CaseReport report = repeated(one);
     EXPECT_FALSE(report.repeated());
     EXPECT_EQ(report.recorded.different, 0);
     std::set<std::string> ways, places;
+    int over_ranks = 0;
     for (const CaseWay& way : report.ways) {
       EXPECT_EQ(way.from_sampler.different, 0) << way.way << " on " << way.place;
       EXPECT_EQ(way.other_kept_sets, 0) << way.way << " on " << way.place;
       ways.insert(way.way), places.insert(way.place);
+      over_ranks += way.way == "training over kept forwards" && way.place.find("dp=2") != std::string::npos;
     }
     EXPECT_EQ(ways.size(), top_k > 0 ? 5u : 4u);
+    EXPECT_EQ(over_ranks, top_k > 0 ? 1 : 0);
     EXPECT_GE(places.size(), 6u);
     EXPECT_TRUE(report.notes.empty()) << report.notes.front();
     EXPECT_NE(to_text(report).find("NOT REPEATED: all"), std::string::npos) << to_text(report);

@@ -94,8 +94,9 @@ TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, Ten
   return hashes;
 }
 
-// An engine computes all rows of the data, and keeps what it makes of them. `adapter` null: none.
-void keep_forwards(Engine& engine, const std::vector<TrainSequence>& data, const std::shared_ptr<const AdapterWeights>& adapter) {
+// An engine computes all rows of the data, and keeps what it makes of them; the longest sequence is then scored again from what was kept
+// (engine/kept_scores.h). Returns how many rows that read; none: its numbers have other bits. `adapter` null: none.
+std::optional<std::int64_t> keep_forwards(Engine& engine, const std::vector<TrainSequence>& data, const std::shared_ptr<const AdapterWeights>& adapter) {
   std::vector<Request> requests;
   for (const TrainSequence& d : data) {
     Request& request = requests.emplace_back(Request{.prompt = d.tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true});
@@ -103,7 +104,15 @@ void keep_forwards(Engine& engine, const std::vector<TrainSequence>& data, const
     request.keep_forward = true;
     request.adapter = adapter;
   }
-  engine.generate(std::move(requests));
+  // It comes last, so that its pages are in the cache.
+  std::stable_sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.prompt.size() < b.prompt.size(); });
+  const Request longest = requests.back();
+  const std::vector<float> computed = engine.generate(std::move(requests)).back().prompt_logprobs;
+  const std::int64_t before = engine.counters().work.segment_rows.read;
+  const std::vector<float> again = engine.generate({longest})[0].prompt_logprobs;
+  const auto same = [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); };
+  if (!std::equal(computed.begin(), computed.end(), again.begin(), again.end(), same)) return std::nullopt;
+  return engine.counters().work.segment_rows.read - before;
 }
 
 // `wanted` null: no values, hashes alone.
@@ -144,7 +153,11 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepWa
       const EngineOptions serving{.page_size = way.place.page_size, .cache_pages = 2 * runtime.max_positions / way.place.page_size + 2, .kept_forwards = kept};
       if (!engine) engine = std::make_unique<Engine>(runtime, trainer->weights(), serving);
       engine->set_weights(trainer->weights());
-      keep_forwards(*engine, data, trainer->adapter());
+      const std::optional<std::int64_t> read = keep_forwards(*engine, data, trainer->adapter());
+      std::string fault = engine->counters().work.fault();
+      if (!read) fault = "a prompt that is scored from what was kept has other bits than when it was computed";
+      if (!fault.empty()) scene.report.miscounts.push_back(fmt::format("serving, {}: {}", way.text(), fault));
+      scene.counters["kept_scores"] += read.value_or(0);
     }
     std::vector<std::size_t> order(data.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

@@ -9,6 +9,10 @@ namespace {
 constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value", "adapter", "pieces", "adapter_pieces", "pairs", "divergence"};
 
 ParityPlace on_cpu(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::cpu, isa, threads, page}; }
+ParityPlace over_ranks(ParityPlace place, const char* ranks) {
+  place.ranks = rank_layout(ranks);
+  return place;
+}
 ParityPlace deferred_on(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::deferred, isa, threads, page}; }
 
 // Of all weights.
@@ -45,6 +49,8 @@ std::vector<StepWay> whole_ways(const ParityScene& scene, StepMode mode) {
   if (mode == StepMode::cross_entropy || mode == StepMode::policy) {  // of others no forward is kept
     ways.push_back({on_cpu(widest, 2, 4), 2, true, true, false, false, RowValues::segments});
     ways.push_back({deferred_on(widest, 1, 16), 0, false, false, false, false, RowValues::operations});
+    if (mode == StepMode::cross_entropy) ways.push_back({over_ranks(on_cpu(widest, 1, 4), "tp=2,dp=2"), 2, true, true, false, false, RowValues::segments});
+    else ways.push_back({over_ranks(on_cpu(widest, 1, 16), "dp=2"), 0, false, false, false, false, RowValues::operations});
   }
   if (mode != StepMode::value) {  // whose model samples nothing
     ways.push_back({.place = on_cpu(widest, 2, 16), .micro_batch = 3, .gives_way = true});
@@ -74,6 +80,7 @@ std::vector<StepWay> adapter_ways(const ParityScene& scene) {
     place.ranks = ranks;
     ways.push_back({place, static_cast<std::int64_t>(ways.size() % 3), true, ways.size() % 2 == 0});
   }
+  ways.push_back({over_ranks(on_cpu(widest, 1, 4), "tp=2"), 2, true, true, false, false, RowValues::segments});
   return ways;
 }
 

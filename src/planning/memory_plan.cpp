@@ -178,7 +178,9 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
     loss.kind = LossKind::divergence;
   }
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
-  const KeptPages kept = options.ranks.size() == 1 ? kept_pages(runtime, what) : KeptPages();
+  const BackendKind kind = settings.device == "cuda" ? BackendKind::cuda : BackendKind::cpu;
+  const bool keeps = keeps_over(options.ranks, what.keep_forward, kind) && !ranks;
+  const KeptPages kept = keeps ? kept_pages(runtime, what) : KeptPages();
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
   const IndexTraining index{.index_loss = options.train_indexer};
   for (int step = 0; step < 2; ++step) {

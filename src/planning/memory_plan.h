@@ -37,7 +37,7 @@ struct TrainingPlan {
   // A model beside it, named as the model is, whose distribution over the whole vocabulary is learned as `train distill --over vocabulary` does; empty: none.
   std::string teacher = {};
   // What an engine keeps of its forwards of all sequences for this trainer, as far as its memory goes, beside a step that computes everything: one that reads
-  // takes less. Over several ranks nothing is kept, and nothing is counted.
+  // takes less. Over several ranks the first one has it; nothing is counted where nothing is kept (keeps_over), nor of layouts that no run has.
   KeepForwardSettings keep_forward = {};
 };
 struct ServingPlan {

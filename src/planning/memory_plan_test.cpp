@@ -202,10 +202,44 @@ TEST(MemoryPlan, KeptForwardsStandBesideAStep) {
       EXPECT_LT(most, 9);  // little is little
     }
   }
-  RuntimeSettings shared = settings;
-  shared.ranks = "tp=2";
-  EXPECT_EQ(plan_of(shared, {.mode = "all"}).total, plan_of(shared, {}).total);
   EXPECT_THROW(plan_of(settings, {.mode = "some"}), Error);
+}
+
+// Over ranks the first one has the pages of all, in the layouts that read them.
+TEST(MemoryPlan, KeptForwardsOfRanksStandOnTheFirst) {
+  constexpr auto kCache = static_cast<std::size_t>(MemoryCategory::cache);
+  struct Way {
+    std::string ranks, mode;
+    bool kept;
+  };
+  for (const Way& way : {Way{"tp=2,dp=2", "inputs", true}, Way{"dp=2", "all", true}, Way{"tp=2", "all", false}, Way{"pp=2", "inputs", false}}) {
+    SCOPED_TRACE(way.ranks + ", " + way.mode);
+    const RuntimeSettings settings{.model = kModel, .profile = "cpu-f32", .threads = 2, .ranks = way.ranks};
+    TrainingPlan what{.sequences = 3, .length = 40};
+    const std::vector<MemoryPlan> none = plan_training(settings, what);
+    what.keep_forward.mode = way.mode;
+    const std::vector<MemoryPlan> plans = plan_training(settings, what);
+    const std::int64_t pages = way.kept ? 9 * 16 * kept_row_bytes(settings, what.keep_forward) : 0;
+    ASSERT_EQ(plans.size(), none.size());
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) EXPECT_EQ(plans[rank].peak[kCache] - none[rank].peak[kCache], rank == 0 ? pages : 0) << rank;
+    if (!way.kept) continue;
+    // What a run takes: its pages, and a step beside them.
+    OpenedModel opened = open_model(settings);
+    const std::shared_ptr<KeptForwards> forwards = kept_forwards_over(opened.ranks, what.keep_forward, *opened.runtime, 16);
+    ASSERT_NE(forwards, nullptr);
+    TrainerOptions options;
+    options.kept_forwards = forwards;
+    options.ranks = opened.ranks;
+    std::vector<KeptForwards::RowsPointer> rows;
+    for (int page = 0; page < 9; ++page) rows.push_back(forwards->allocate());
+    Trainer trainer(*opened.runtime, opened.masters(), options);
+    const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+    for (int step = 0; step < 2; ++step) {
+      trainer.forward_backward(data, {});
+      trainer.optim_step({});
+    }
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(trainer.ranks().memory(static_cast<int>(rank))));
+  }
 }
 
 // The most that two trainers hold which work one after the other, as `train rl` has them.

@@ -32,8 +32,8 @@ RlStack::RlStack(const RlStackSettings& settings) : source_(settings.runtime), e
     rollout_runtime_ = sampled.runtime;
   }
 
-  if (rollout_runtime_ == opened_.runtime && opened_.ranks.size() == 1)
-    kept_forwards_ = kept_forwards_of(settings.keep_forward, *opened_.runtime, settings.engine.page_size);
+  if (rollout_runtime_ == opened_.runtime)
+    kept_forwards_ = kept_forwards_over(opened_.ranks, settings.keep_forward, *opened_.runtime, settings.engine.page_size);
   trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,

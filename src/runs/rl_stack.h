@@ -26,7 +26,7 @@ struct RlStackSettings {
   bool batches_in_pieces = false;                         // a caller adds to an adapter's batch piece by piece
   std::string optimizer_folder;                           // TrainerOptions
   std::shared_ptr<KeptPasses> kept;                       // the same
-  KeepForwardSettings keep_forward;                       // only where rollouts use the trainer's runtime, on one rank
+  KeepForwardSettings keep_forward;                       // only where rollouts use the trainer's runtime, over ranks of kept_forwards_over
   std::function<SharePrompts(const Tokenizer&)> sharing;  // called when the tokenizer is read; none: forward
   StopToken stop;                                         // ends waiting for samples
   // A critic beside the policy, from a model with a value head or from the policy's (open_value_model); none: no critic.

@@ -1,7 +1,7 @@
 #include "train/adapter_rank.h"
 
-#include "model/kept_forwards.h"
 #include "train/gradient_norm.h"
+#include "train/kept_forward.h"
 
 namespace lockstep {
 
@@ -30,11 +30,11 @@ RankPlace whole_on_replicas(RankPlace place) {
 AdapterRank::AdapterRank(const BaseRank& base, const std::shared_ptr<const AdapterLayout>& layout, const WeightImages& masters,
                          const OptimizerFamily& optimizer, const TrainerOptions& options)
     : backend_(base.runtime().backend),
-      kept_forwards_(base.place().layout.size() == 1 ? options.kept_forwards : nullptr),
       whole_(layout),
       sharding_(base.sharding() ? std::make_unique<const Sharding>(*layout, *base.sharding()) : nullptr),
       layout_(sharding_ ? std::make_shared<const AdapterLayout>(*layout, sharding_->manifest()) : layout),
       rows_(backend_, layout_->manifest(), whole_on_replicas(base.place()), nullptr, optimizer.whole_matrices),
+      sampled_as_(kept_over_ranks(options, base.place().layout, backend_), base.place().rank),
       gradients_(backend_, rows_, {.accumulate = options.accumulate, .always_bins = true, .kept = base.place().layout.size() == 1 ? options.kept : nullptr}),
       state_(first_state(base.runtime().model->manifest(), masters, optimizer, options)) {
   publish();
@@ -48,12 +48,12 @@ OptimizerState AdapterRank::first_state(const Manifest& model, const WeightImage
 }
 
 void AdapterRank::publish() {
-  if (weights_ && kept_forwards_) kept_forwards_->forget(weights_->identity);
   auto next = std::make_shared<AdapterWeights>();
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(state_.steps());
   next->parameters = state_.weights();
   weights_ = std::move(next);
+  sampled_as_.set(rows_.place().layout.size() == 1 ? weights_->identity : 0);
 }
 
 OptimResult AdapterRank::optim_step(const AdamParameters& adam) {

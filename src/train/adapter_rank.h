@@ -5,6 +5,7 @@
 #pragma once
 #include "train/base_rank.h"
 #include "train/gradients.h"
+#include "train/sampled_as.h"
 #include "train/state_share.h"
 
 namespace lockstep {
@@ -18,6 +19,7 @@ class AdapterRank {
   AdapterRank& operator=(const AdapterRank&) = delete;
 
   const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }  // this rank's share
+  SampledAs& sampled_as() { return sampled_as_; }
   Gradients& gradients() { return gradients_; }
   const Gradients& gradients() const { return gradients_; }
   OptimizerState& state() { return state_; }
@@ -34,12 +36,12 @@ class AdapterRank {
   void publish();
 
   Backend& backend_;
-  std::shared_ptr<KeptForwards> kept_forwards_;
   std::shared_ptr<const AdapterLayout> whole_;
   std::unique_ptr<const Sharding> sharding_;
   std::shared_ptr<const AdapterLayout> layout_;  // of this rank's shares
   RankRows rows_;
   std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
+  SampledAs sampled_as_;
   Gradients gradients_;
   OptimizerState state_;
 };

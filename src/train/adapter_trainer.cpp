@@ -96,7 +96,8 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
         if (failed[j]) continue;
         AdapterRank& part = jobs[j].trainer->part(local);
         part.gradients().open({});
-        own[j] = {jobs[j].data, &jobs[j].loss, normalisers[j], part.weights().get(), part.gradients().set(), jobs[j].trainer->owner_};
+        own[j] = {
+            jobs[j].data, &jobs[j].loss, normalisers[j], part.weights().get(), part.gradients().set(), jobs[j].trainer->owner_, part.sampled_as().identity()};
       }
       std::vector<BaseRank::Outcome> done = rank.run({.gradient = true}, own, failures ? &failed : nullptr);
       for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -148,7 +149,8 @@ std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(Froz
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       if (failed[j]) continue;
       AdapterRank* const part = jobs[j].trainer ? &jobs[j].trainer->part(local) : nullptr;
-      own[j] = {jobs[j].data, &none, 1.0, part ? part->weights().get() : nullptr, nullptr, jobs[j].trainer ? jobs[j].trainer->owner_ : jobs[j].owner};
+      own[j] = {.data = jobs[j].data, .loss = &none, .owner = jobs[j].trainer ? jobs[j].trainer->owner_ : jobs[j].owner};
+      if (part) own[j].adapter = part->weights().get(), own[j].whole_adapter = part->sampled_as().identity();
       if (!part || jobs.size() > 1) continue;
       own[j].gradients = part->gradients().for_kept(true);  // where a backward may follow
       settings.keep = own[j].gradients != nullptr;
@@ -212,9 +214,13 @@ void AdapterTrainer::load_gradients(const std::filesystem::path& folder) {
 }
 
 std::shared_ptr<const AdapterWeights> AdapterTrainer::weights() {
-  if (!first().sharding()) return first().weights();
-  const std::uint64_t version = first().weights()->version;
-  return whole_.of(version, base_->ranks().all_here(), [&] { return make_adapter(base_->runtime().backend, layout_, state().masters(), version); });
+  std::shared_ptr<const AdapterWeights> whole = first().weights();
+  if (first().sharding()) {
+    const std::uint64_t version = whole->version;
+    whole = whole_.of(version, base_->ranks().all_here(), [&] { return make_adapter(base_->runtime().backend, layout_, state().masters(), version); });
+  }
+  for (const auto& part : parts_) part->sampled_as().set(whole->identity);
+  return whole;
 }
 
 WeightImages AdapterTrainer::gradient_images() {

@@ -59,7 +59,7 @@ class AdapterTrainer {
   // As Trainer::evaluate.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
     base_->evaluate(
-        batch, places, piece, [this](int local) { return rank_weights(local).get(); }, owner_);
+        batch, places, piece, [this](int local) { return rank_weights(local).get(); }, owner_, first().sampled_as().identity());
   }
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);

@@ -3,14 +3,16 @@
 #include <algorithm>
 
 #include "base/byte_record.h"
+#include "train/kept_forward.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
 
 namespace {
-// Forwards are kept by one rank with the whole model alone.
-TrainerOptions options_of_base(TrainerOptions options, const RankPlace& place) {
-  if (place.layout.size() > 1) options.kept = nullptr, options.kept_forwards = nullptr;
+// Passes are kept by one rank with the whole model alone.
+TrainerOptions options_of_base(TrainerOptions options, const RankPlace& place, Backend& backend) {
+  if (place.layout.size() > 1) options.kept = nullptr;
+  options.kept_forwards = kept_over_ranks(options, place.layout, backend);
   return options;
 }
 
@@ -73,8 +75,9 @@ BaseRank::BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile),
       weights_(share_of_base(runtime, has_whole, whole, on_host, sharding_.get(), rows_)),
+      whole_(whole->identity),
       gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
-      pass_(runtime, options_of_base(options, place), sharding_.get(), place.context) {}
+      pass_(runtime, options_of_base(options, place, runtime.backend), sharding_.get(), place.context) {}
 
 namespace {
 using Turn = std::vector<std::pair<std::size_t, PassPart>>;  // jobs of one pass
@@ -123,13 +126,16 @@ std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settin
   // What fails here is left out from then on; but stages of a pipeline, and ranks that have
   // pieces of a sequence, learn of it at the end alone, and go on with the same jobs.
   const bool alone = place_.layout.pp == 1 && place_.layout.cp == 1;
+  const auto kept_as = [&](const Job& job) {
+    return job.adapter && job.whole_adapter == 0 ? KeptForwards::Root() : KeptForwards::Root{whole_, job.whole_adapter, job.owner};
+  };
   const auto jobs_of = [&](std::size_t pass) {
     std::vector<ForwardPass::Job> now;
     if (pass >= turns.size()) return now;
     for (const auto& [j, part] : turns[pass])
       if (!(alone && failed(j)))
         now.push_back({jobs[j].data, jobs[j].loss, jobs[j].normaliser, part.sequences, &out[j].result, &out[j].sums, jobs[j].adapter, jobs[j].gradients,
-                       failures ? &(*failures)[j] : nullptr, part.cut, nullptr, jobs[j].owner});
+                       failures ? &(*failures)[j] : nullptr, part.cut, nullptr, kept_as(jobs[j])});
     return now;
   };
   if (!gathered_) {

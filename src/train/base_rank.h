@@ -31,7 +31,7 @@ class BaseRank {
     double normaliser = 1;  // 0: all targets are masked, and nothing is computed
     const AdapterWeights* adapter = nullptr;
     GradientSet* gradients = nullptr;
-    std::uint64_t owner = 0;  // as ForwardPass::Job's
+    std::uint64_t owner = 0, whole_adapter = 0;  // of KeptForwards::Root; an adapter without: nothing is kept of it
   };
   struct Outcome {
     ForwardBackwardResult result;
@@ -50,6 +50,7 @@ class BaseRank {
   std::unique_ptr<const Sharding> sharding_;
   RankRows rows_;
   std::shared_ptr<const WeightSet> weights_;
+  const std::uint64_t whole_;                  // the identity of the whole weights
   std::unique_ptr<GatheredWeights> gathered_;  // null: weights_ is all that passes need
   ForwardPass pass_;
 };

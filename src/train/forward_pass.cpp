@@ -168,13 +168,14 @@ void ForwardPass::forward(Pass& pass) {
 std::unique_ptr<KeptForward> ForwardPass::kept_forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, const Pass& pass,
                                                        bool taped) {
   const Batch& batch = *pass.batch;
-  const bool other = settings.index.dense_attention || settings.index.index_loss || sharding_ || runtime_.observer || has_value_head(*runtime_.model);
-  if (!options_.kept_forwards || &options_.kept_forwards->backend() != &runtime_.backend || other || batch.count() == 0) return nullptr;
+  const bool other = settings.index.dense_attention || settings.index.index_loss || pass.pieces || has_value_head(*runtime_.model);
+  const bool elsewhere = options_.kept_forwards && options_.ranks.size() == 1 && &options_.kept_forwards->backend() != &runtime_.backend;
+  if (!options_.kept_forwards || elsewhere || other || batch.count() == 0) return nullptr;
   std::vector<KeptForward::Slice> slices;
   bool declared = false;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const JobRows& rows = pass.rows[j];
-    const KeptForwards::Root root{weights.identity, jobs[j].adapter ? jobs[j].adapter->identity : 0, jobs[j].owner};
+    const KeptForwards::Root root = runtime_.observer ? KeptForwards::Root() : jobs[j].kept;  // what is observed is computed
     for (std::size_t k = 0; k < rows.plan.slices.size(); ++k) {
       const SequenceSlice& slice = rows.plan.slices[k];
       const std::size_t sequence = rows.plan.origins[k].sequence, at = rows.first_slice + k;
@@ -184,7 +185,7 @@ std::unique_ptr<KeptForward> ForwardPass::kept_forward(const WeightSet& weights,
     }
   }
   if (declared && batch.source()) return nullptr;
-  auto kept = std::make_unique<KeptForward>(runtime_.backend, options_.kept_forwards, std::move(slices));
+  auto kept = std::make_unique<KeptForward>(runtime_.backend, options_.kept_forwards, std::move(slices), sharding_ ? sharding_->place().model : nullptr);
   // A backward that keeps its activations has to recompute segments that are read: nothing is gained where some of them are computed as well.
   const bool whole = taped && !options_.checkpoint_activations && kept->row_values() == RowValues::segments;
   const bool some = whole ? kept->complete() : kept->rows_read() > 0;
@@ -199,7 +200,8 @@ bool ForwardPass::compute_missing(const WeightSet& weights, const std::vector<Jo
   std::vector<DataPart> parts;
   for (std::size_t j = 0; j < jobs.size(); ++j) parts.push_back({jobs[j].data, kept.missing(j)});
   const JointPlan plan = plan_together(parts, options_.page_size, share);
-  KvCache cache(backend, model.cache_shapes(runtime_.profile), runtime_.profile, plan.pages, plan.page_size);
+  const std::vector<CacheShape> shapes = sharding_ ? sharding_->cache_shapes(model, runtime_.profile) : model.cache_shapes(runtime_.profile);
+  KvCache cache(backend, shapes, runtime_.profile, plan.pages, plan.page_size);
   const Batch batch(backend, plan.slices, plan.page_size, true);
   const auto first_of = [&](std::size_t slice) { return std::max(plan.slices[slice].begin, plan.slices[slice].shared); };
   std::vector<AdapterRows> adapters;
@@ -215,12 +217,12 @@ bool ForwardPass::compute_missing(const WeightSet& weights, const std::vector<Jo
   if (!adapters.empty()) options.adapters = &adapters;
   options.row_values = kept.row_values();
   options.row_sink = &kept.made();
-  Context context = runtime_.context(weights, cache, batch, options);
+  Context context = runtime_.context(weights, cache, batch, options, nullptr, sharding_);
   model.forward(context);
   work_ += context.counters().read();
   work_ += asked;
   const std::vector<std::int32_t> flags = backend.stream().read_ints(context.flags()).get();
-  if (std::any_of(flags.begin(), flags.end(), [](std::int32_t flag) { return flag != 0; })) return false;
+  if (!kept.everywhere(std::all_of(flags.begin(), flags.end(), [](std::int32_t flag) { return flag == 0; }))) return false;
   kept.place_made([&](std::size_t job, std::size_t sequence, std::int64_t position) {
     const RowPlan& own = plan.plans[job];
     std::size_t k = 0;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/head/head.h"
 #include "model/adapter_rows.h"
+#include "model/kept_forwards.h"
 #include "model/runtime.h"
 #include "train/micro_batch.h"
 #include "train/options.h"
@@ -51,7 +52,7 @@ class ForwardPass {
     bool cut = false;                         // its one sequence is cut, and this rank has pieces of it; the pass has no other job
     // The ranks that share experts have rows of their own, and run the pass together, with `part` empty where this one has none; the pass has no other job.
     std::shared_ptr<const DealtRows> dealt = nullptr;
-    std::uint64_t owner = 0;  // whose kept forwards it reads (KeptForwards::Root)
+    KeptForwards::Root kept = {};  // under what its rows may be kept: the whole weights, the whole adapter, and whose
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);

@@ -20,6 +20,7 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
+  if (!this->ranks().all_here()) options_.kept_forwards = nullptr;  // they are in this process's memory
   Backend& like = runtime_.backend;
   HostCopy whole;  // what ranks cut their shares from
   if (options.ranks.replica() > 1) whole = host_copy(like, *weights);
@@ -35,12 +36,12 @@ std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequenc
 }
 
 void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece,
-                          const std::function<const AdapterWeights*(int local)>& adapter, std::uint64_t owner) {
+                          const std::function<const AdapterWeights*(int local)>& adapter, std::uint64_t owner, std::uint64_t whole_adapter) {
   batch.check(places, piece);
   check_data(runtime_, piece, batch.loss(), false, options_.declared_prefixes);
   BaseRank::Outcome outcome;
   each([&](int local, BaseRank& rank) {
-    auto done = rank.run({}, {{&piece, &batch.loss(), batch.loss().normaliser, adapter ? adapter(local) : nullptr, nullptr, owner}}, nullptr);
+    auto done = rank.run({}, {{&piece, &batch.loss(), batch.loss().normaliser, adapter ? adapter(local) : nullptr, nullptr, owner, whole_adapter}}, nullptr);
     if (local == 0) outcome = std::move(done[0]);
   });
   batch.put(places, piece, std::move(outcome.result), {});

@@ -29,9 +29,9 @@ class FrozenBase {
   // `owner`: whose kept forwards are read (KeptForwards::Root).
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data, std::uint64_t owner = 0);
   // The loss of a piece of `batch` (train/open_batch.h), without a gradient. adapter(local) is a rank's share of an adapter, asked for on the rank's thread;
-  // `adapter` null: without any.
+  // `adapter` null: without any. `whole_adapter`: as BaseRank::Job's.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece,
-                const std::function<const AdapterWeights*(int local)>& adapter = nullptr, std::uint64_t owner = 0);
+                const std::function<const AdapterWeights*(int local)>& adapter = nullptr, std::uint64_t owner = 0, std::uint64_t whole_adapter = 0);
   // The kernels' work counts of all forwards so far, on all ranks.
   ForwardCounts work() const;
 

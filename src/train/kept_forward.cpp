@@ -1,23 +1,34 @@
 #include "train/kept_forward.h"
 
 #include <algorithm>
-#include <bit>
 
-#include "base/error.h"
+#include "base/byte_record.h"
+#include "model/kept_compare.h"
+#include "model/kept_ranks.h"
 #include "tensor/copies.h"
 
 namespace lockstep {
 
-KeptForward::KeptForward(Backend& backend, std::shared_ptr<KeptForwards> forwards, std::vector<Slice> slices)
-    : backend_(backend), forwards_(std::move(forwards)), slices_(std::move(slices)), found_(slices_.size()), made_(backend) {
+std::shared_ptr<KeptForwards> kept_over_ranks(const TrainerOptions& options, const RankLayout& ranks, Backend& backend) {
+  const bool read = options.kept_forwards && keeps_over_ranks(ranks, options.kept_forwards->row_values(), backend.device().kind());
+  return read ? options.kept_forwards : nullptr;
+}
+
+KeptForward::KeptForward(Backend& backend, std::shared_ptr<KeptForwards> forwards, std::vector<Slice> slices, Communicator* together)
+    : backend_(backend), forwards_(std::move(forwards)), together_(together), slices_(std::move(slices)), found_(slices_.size()), made_(backend) {
   made_.copies = forwards_->row_values() == RowValues::operations;
+  std::vector<std::vector<KeptForwards::Piece>> pieces(slices_.size());
   for (std::size_t i = 0; i < slices_.size(); ++i) {
     const Slice& s = slices_[i];
-    std::vector<KeptForwards::Piece> pieces;
     // Rows of given experts are not those that the model's own router made.
-    found_[i] = s.count() == 0 || (s.data->experts.empty() && forwards_->find(s.root, s.data->tokens, s.begin, s.end, pieces));
+    found_[i] = s.count() == 0 || (s.data->experts.empty() && forwards_->find(s.root, s.data->tokens, s.begin, s.end, pieces[i]));
+  }
+  agree_on_found();
+  for (std::size_t i = 0; i < slices_.size(); ++i) {
+    const Slice& s = slices_[i];
     std::int64_t position = s.begin;
-    for (KeptForwards::Piece& piece : pieces) {
+    for (KeptForwards::Piece& piece : pieces[i]) {
+      if (!found_[i]) break;
       const std::int64_t count = piece.count;
       runs_.push_back({std::move(piece.rows), piece.first, rows_ + position - s.begin, count, i, position});
       position += count;
@@ -25,6 +36,22 @@ KeptForward::KeptForward(Backend& backend, std::shared_ptr<KeptForwards> forward
     rows_ += s.count();
     if (found_[i]) rows_read_ += s.count();
   }
+}
+
+// An engine that keeps rows beside this pass may drop a page after one rank has found it and before another looks for it.
+void KeptForward::agree_on_found() {
+  if (!together_) return;
+  std::string here;
+  for (const bool found : found_) here.push_back(found ? '1' : '0');
+  for (const std::string& there : together_->gather_host(here))
+    for (std::size_t i = 0; i < found_.size(); ++i)
+      if (there[i] == '0') found_[i] = false;
+}
+
+bool KeptForward::everywhere(bool here) const {
+  if (!together_) return here;
+  const std::vector<std::string> all = together_->gather_host(here ? "1" : "0");
+  return std::all_of(all.begin(), all.end(), [](const std::string& there) { return there == "1"; });
 }
 
 void KeptForward::Made::output(std::int64_t, const View& rows, const Buffer& memory) {
@@ -59,11 +86,23 @@ void KeptForward::place_made(const RowOf& row_of) {
 
 // One row in so many where a backward makes segments again anyway; else one forward in so many, and all of its rows.
 void KeptForward::begin(bool backward) {
-  forwards_->statistics().read += rows_read_;
-  forwards_->statistics().beside += rows_ - rows_read_;
-  const bool rows_again = backward && row_values() == RowValues::segments;
-  recomputes_ = !rows_again && rows_read_ > 0 && forwards_->compares_forward();
-  const std::vector<std::int64_t> chosen = rows_again ? forwards_->rows_to_compare(rows_read_) : std::vector<std::int64_t>();
+  std::vector<std::int64_t> chosen;
+  if (leads()) {
+    forwards_->statistics().read += rows_read_;
+    forwards_->statistics().beside += rows_ - rows_read_;
+    const bool rows_again = backward && row_values() == RowValues::segments;
+    recomputes_ = !rows_again && rows_read_ > 0 && forwards_->compares_forward();
+    if (rows_again) chosen = forwards_->rows_to_compare(rows_read_);
+  }
+  if (together_) {
+    ByteWriter decided;
+    decided.value(recomputes_);
+    decided.values(chosen);
+    const std::vector<std::string> all = together_->gather_host(decided.bytes());
+    ByteReader first(all.front());
+    recomputes_ = first.value<bool>();
+    chosen = first.values<std::int64_t>();
+  }
   auto next = chosen.begin();
   std::int64_t row = 0;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -89,31 +128,15 @@ void KeptForward::read(std::int64_t value, const View& rows) {
 }
 
 void KeptForward::compare(std::int64_t value, const View& made) {
-  if (compared_.empty()) return;
-  const auto count = static_cast<std::int64_t>(compared_.size()), width = forwards_->layout().width(value);
-  const Buffer pairs = backend_.device().allocate(DType::f32, 2 * count, width, MemoryCategory::workspace);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Compared& one = compared_[static_cast<std::size_t>(i)];
+  std::vector<KeptAndMade> rows;
+  rows.reserve(compared_.size());
+  for (const Compared& one : compared_) {
     const Run& run = runs_[one.run];
-    backend_.stream().copy(pairs.view().row_range(i, 1), from(run, value, one.at, 1));
-    backend_.stream().copy(pairs.view().row_range(count + i, 1), made.row_range(run.row + one.at, 1));
+    rows.push_back(
+        {from(run, value, one.at, 1), made.row_range(run.row + one.at, 1), static_cast<std::int64_t>(slices_[run.slice].sequence), run.position + one.at});
   }
-  const std::vector<float> values = backend_.stream().read(pairs.view()).get();
-  for (std::int64_t i = 0; i < count * width; ++i) {
-    const float kept = values[static_cast<std::size_t>(i)], computed = values[static_cast<std::size_t>(count * width + i)];
-    if (std::bit_cast<std::uint32_t>(kept) != std::bit_cast<std::uint32_t>(computed))
-      refuse(compared_[static_cast<std::size_t>(i / width)], value, i % width, kept, computed);
-  }
-  if (value == forwards_->layout().values() - 1) forwards_->statistics().compared += count;
-}
-
-void KeptForward::refuse(const Compared& one, std::int64_t value, std::int64_t column, float kept, float computed) const {
-  const Run& run = runs_[one.run];
-  fail(ErrorCode::internal,
-       "sequence {}, position {}: what was kept of its forward is not what is computed now: {} {}, column {} is {} (bits {:#010x}), computed it is {} (bits "
-       "{:#010x}), under the same weights; nothing was learned from it. Please report it; --keep-forward off computes all forwards",
-       slices_[run.slice].sequence, run.position + one.at, row_values() == RowValues::segments ? "behind segment of layers" : "of operation", value, column,
-       kept, std::bit_cast<std::uint32_t>(kept), computed, std::bit_cast<std::uint32_t>(computed));
+  compare_kept(backend_, *forwards_, value, rows);
+  if (leads() && value == forwards_->layout().values() - 1) forwards_->statistics().compared += static_cast<std::int64_t>(rows.size());
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // The forward of a training pass, some of whose rows an engine has already computed (model/kept_forwards.h). It finds these rows by their texts and
-// gathers them, one value at a time; the other rows are computed by a forward of their own.
+// gathers them, one value at a time; the other rows are computed by a forward of their own. Ranks that share the model run the pass alike: what one of them
+// does not find, all of them compute, and the first one decides what is compared.
 //   KeptForward kept(backend, forwards, slices); ...a forward of kept.missing(0) into kept.made()...; kept.place_made(...); kept.begin(true);
 //   options.row_source = &kept;
 // The pages that it reads stay in memory as long as it exists. Used by one thread.
@@ -8,9 +9,14 @@
 
 #include "model/kept_forwards.h"
 #include "model/row_values.h"
+#include "parallel/communicator.h"
 #include "train/data.h"
+#include "train/options.h"
 
 namespace lockstep {
+
+// The options' kept forwards where ranks of this layout read them (model/kept_ranks.h), else null.
+std::shared_ptr<KeptForwards> kept_over_ranks(const TrainerOptions& options, const RankLayout& ranks, Backend& backend);
 
 class KeptForward final : public RowSource {
  public:
@@ -22,7 +28,8 @@ class KeptForward final : public RowSource {
     std::int64_t begin = 0, end = 0;
     std::int64_t count() const { return end - begin; }
   };
-  KeptForward(Backend& backend, std::shared_ptr<KeptForwards> forwards, std::vector<Slice> slices);
+  // `together`: the ranks that share the model (RankPlace::model), each of which makes the same calls; null: this rank has all of it.
+  KeptForward(Backend& backend, std::shared_ptr<KeptForwards> forwards, std::vector<Slice> slices, Communicator* together = nullptr);
 
   std::int64_t rows_read() const override { return rows_read_; }
   std::int64_t rows() const { return rows_; }
@@ -33,6 +40,8 @@ class KeptForward final : public RowSource {
   RowSink& made() { return made_; }
   using RowOf = std::function<std::int64_t(std::size_t job, std::size_t sequence, std::int64_t position)>;
   void place_made(const RowOf& row_of);
+  // Whether something holds on every rank.
+  bool everywhere(bool here) const;
   RowValues row_values() const { return forwards_->row_values(); }
   // Before the forward: whether a backward follows, which recomputes segments. What is compared is decided here.
   void begin(bool backward);
@@ -61,11 +70,13 @@ class KeptForward final : public RowSource {
     std::size_t run = 0;
     std::int64_t at = 0;  // of its rows
   };
+  void agree_on_found();
+  bool leads() const { return !together_ || together_->rank() == 0; }
   View from(const Run& run, std::int64_t value, std::int64_t first, std::int64_t count) const;
-  [[noreturn]] void refuse(const Compared& one, std::int64_t value, std::int64_t column, float kept, float computed) const;
 
   Backend& backend_;
   std::shared_ptr<KeptForwards> forwards_;
+  Communicator* together_;
   std::vector<Slice> slices_;
   std::vector<bool> found_;  // of each slice
   std::vector<Run> runs_;

@@ -39,7 +39,7 @@ struct TrainerOptions {
   // Where score() keeps its forwards for a backward that may follow (train/kept_passes.h); null: not kept. Single rank only.
   std::shared_ptr<KeptPasses> kept;
   // Where an engine on the same runtime may have kept forwards of the same weights (model/kept_forwards.h): they are read instead of computed, and
-  // each step drops those of earlier weights. No bit changes. Null: nowhere. Single rank only.
+  // each step drops those of earlier weights. No bit changes. Null: nowhere. Of several ranks those of keeps_over_ranks (model/kept_ranks.h) read them.
   std::shared_ptr<KeptForwards> kept_forwards;
   std::uint64_t kept_owner = 0;  // whose of them a Trainer reads (KeptForwards::Root); an adapter's says so itself
   RankLayout ranks;              // more than one: threads of this process, or of several, each with a backend of its own

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "model/kept_forwards.h"
 #include "train/dealt_passes.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
+#include "train/kept_forward.h"
 #include "train/leaving_gradients.h"
 #include "train/rank_record.h"
 
@@ -27,11 +27,20 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
   return all;
 }
 
-// Forwards are kept by one rank with the whole model alone, and experts of other ranks have each sequence's own rows.
-TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
-  if (place.layout.size() > 1) options.kept = nullptr, options.kept_forwards = nullptr;
+// Passes are kept by one rank with the whole model alone, and experts of other ranks have each sequence's own rows.
+TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place, Backend& backend) {
+  if (place.layout.size() > 1) options.kept = nullptr;
+  options.kept_forwards = kept_over_ranks(options, place.layout, backend);
   if (place.layout.deals_rows()) options.share_prefixes = false;
   return options;
+}
+
+OptimizerState initial_state(Runtime& runtime, const RankRows& rows, const Sharding* sharding, const TrainerOptions& options, const WeightImages& masters) {
+  const auto with = [&](const WeightImages& share) {
+    return OptimizerState(runtime.backend, rows, &runtime.profile, trained_parameters(*runtime.model, rows.manifest(), sharding, options), share,
+                          options.optimizer, options);
+  };
+  return sharding ? with(shares_of(*sharding, masters)) : with(masters);
 }
 
 // For Gradients::Settings; null: no other rank has a gradient of the same table.
@@ -44,7 +53,7 @@ std::function<void(GradientSet&)> tied_gradient(Runtime& runtime, const Sharding
 
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place, bool moves_meanwhile)
     : runtime_(runtime),
-      options_(options_of_rank(options, place)),
+      options_(options_of_rank(options, place, runtime.backend)),
       place_(place),
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
@@ -52,25 +61,18 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
       gradients_leave_(moves_meanwhile && place.layout.data() > 1 && !place.layout.deals_rows() && !gathered_ && !options.accumulate),
       router_loads_(runtime, rows_.place()),
+      sampled_as_(options_.kept_forwards, place.rank),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient(runtime, sharding_.get())}),
-      state_(initial_state(masters)) {
+      state_(initial_state(runtime, rows_, sharding_.get(), options_, masters)) {
   publish();
 }
 
-OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
-  const auto with = [&](const WeightImages& share) {
-    return OptimizerState(runtime_.backend, rows_, &runtime_.profile, trained_parameters(*runtime_.model, rows_.manifest(), sharding_.get(), options_), share,
-                          options_.optimizer, options_);
-  };
-  return sharding_ ? with(shares_of(*sharding_, masters)) : with(masters);
-}
-
 void RankTrainer::publish() {
-  if (weights_ && options_.kept_forwards) options_.kept_forwards->forget(weights_->identity);
   auto set = std::make_shared<WeightSet>();
   set->version = static_cast<std::uint64_t>(state_.steps());
   set->parameters = state_.weights();
   weights_ = std::move(set);
+  sampled_as_.set(place_.layout.size() == 1 ? weights_->identity : 0);
 }
 
 std::function<void()> RankTrainer::again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data) {
@@ -173,7 +175,7 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
                     .result = &result,
                     .sums = &sums,
                     .cut = part.cut,
-                    .owner = options_.kept_owner});
+                    .kept = {sampled_as_.identity(), 0, options_.kept_owner}});
     if (together) jobs.back().dealt = together->rows(runtime_.backend, i);
     return jobs;
   };

@@ -11,6 +11,7 @@
 #include "train/gathered_weights.h"
 #include "train/gradients.h"
 #include "train/router_loads.h"
+#include "train/sampled_as.h"
 #include "train/state_share.h"
 
 namespace lockstep {
@@ -60,6 +61,7 @@ class RankTrainer {
   OptimResult optim_step(const AdamParameters& adam);
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // what this rank has of them
+  SampledAs& sampled_as() { return sampled_as_; }                               // of those weights
   OptimizerState& state() { return state_; }
   const TrainerOptions& options() const { return options_; }
   const ForwardCounts& work() const { return pass_.work(); }  // of this rank
@@ -77,7 +79,6 @@ class RankTrainer {
            ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before = nullptr);
   void publish();
   std::function<void()> again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data);
-  OptimizerState initial_state(const WeightImages& masters);
 
   Runtime& runtime_;
   TrainerOptions options_;
@@ -89,6 +90,7 @@ class RankTrainer {
   const bool gradients_leave_;                 // during a call's last backward
   RouterLoads router_loads_;
   std::shared_ptr<const WeightSet> weights_;
+  SampledAs sampled_as_;
   Gradients gradients_;
   OptimizerState state_;
   std::vector<std::size_t> dealt_tokens_;  // to each data-parallel rank, since open()

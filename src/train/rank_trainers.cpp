@@ -8,9 +8,11 @@ RankTrainers::RankTrainers(Runtime& runtime, const WeightImages& masters, const 
     : runtime_(runtime),
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(ranks_->ranks().local())) {
+  TrainerOptions own = options;
+  if (!ranks_->ranks().all_here()) own.kept_forwards = nullptr;  // they are in this process's memory
   ranks_->ranks().run([&](int local) {
     parts_[static_cast<std::size_t>(local)] =
-        std::make_unique<RankTrainer>(ranks_->runtime(local), masters, options, ranks_->ranks().place(local), ranks_->ranks().moves_meanwhile());
+        std::make_unique<RankTrainer>(ranks_->runtime(local), masters, own, ranks_->ranks().place(local), ranks_->ranks().moves_meanwhile());
   });
 }
 
@@ -24,6 +26,10 @@ void RankTrainers::break_off() const {
 
 void RankTrainers::abandon_gradients() const {
   for (const auto& part : parts_) part->abandon_gradients();
+}
+
+void RankTrainers::sampled_as(std::uint64_t identity) const {
+  for (const auto& part : parts_) part->sampled_as().set(identity);
 }
 
 ForwardCounts RankTrainers::work() const {

@@ -47,6 +47,8 @@ class RankTrainers {
     return whole_images(ranks_->ranks(), sharding, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
   }
   void abandon_gradients() const;
+  // An engine has the whole weights under this identity.
+  void sampled_as(std::uint64_t identity) const;
   // Error unsupported where a step or a restore failed in the middle on any of them; and what makes it so on all.
   void check_usable() const;
   void break_off() const;

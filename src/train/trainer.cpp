@@ -176,11 +176,15 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
 
 std::shared_ptr<const WeightSet> Trainer::weights() {
   ranks_.check_usable();
-  if (!ranks_.first().sharding() && !options().ranks.shards_weights()) return ranks_.first().weights();
-  const std::uint64_t version = ranks_.first().weights()->version;
-  Runtime& runtime = ranks_.runtime();
-  return whole_.of(version, ranks_.ranks().all_here(),
-                   [&] { return make_weight_set(runtime.backend, runtime.model->manifest(), state_.masters(), runtime.profile, version); });
+  std::shared_ptr<const WeightSet> whole = ranks_.first().weights();
+  if (ranks_.first().sharding() || options().ranks.shards_weights()) {
+    const std::uint64_t version = whole->version;
+    Runtime& runtime = ranks_.runtime();
+    whole = whole_.of(version, ranks_.ranks().all_here(),
+                      [&] { return make_weight_set(runtime.backend, runtime.model->manifest(), state_.masters(), runtime.profile, version); });
+  }
+  ranks_.sampled_as(whole->identity);
+  return whole;
 }
 
 WeightImages Trainer::gradient_images() {

@@ -73,6 +73,8 @@ NOT_COUNTABLE = {
                                          "engine/scheduler_test.cpp, which knows the plan",
     "lockstep_engine_evictions_total": "which cached pages went for others no answer tells, only what is still there (cached_tokens); that it counts: api/test_concurrency.py, and "
                                        "engine/engine_test.cpp",
+    "lockstep_engine_following_forwards_total": "which forwards began beside one in a later stage of a pipeline no answer tells, and no bit of one depends on it; that it counts: "
+                                                "api/test_stages.py, and engine/following_plans_test.cpp",
     "lockstep_device_waiting_seconds": "how long a key has had no turn stands nowhere in an answer, which ends when it has had some; that it tells who waits: serving/executor_test.cpp",
 }  # fmt: skip
 

@@ -90,6 +90,28 @@ def test_a_loss_that_the_client_computes_reads_what_was_kept(training_server, st
     assert rows["lockstep_training_rows_beside_total"] == 0 < rows["lockstep_training_rows_compared_total"], rows
 
 
+def test_log_probabilities_that_a_client_asks_for_are_read(training_server, start_server):
+    """compute_logprobs of what was sampled: of each text the rows of all full pages of 16, and the rest is computed."""
+
+    def scored(server):
+        client = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy").create_lora_training_client(base_model=BASE, rank=4, seed=3).result()
+        sampler = client.save_weights_and_get_sampling_client()
+        drawn = sampler.sample(types.ModelInput.from_ints(PROMPTS[1]), num_samples=3, sampling_params=types.SamplingParams(max_tokens=17, seed=1, temperature=1.0)).result()
+        texts = [PROMPTS[1] + sequence.tokens for sequence in drawn.sequences]
+        return texts, [sampler.compute_logprobs(types.ModelInput.from_ints(text)).result() for text in texts]
+
+    texts, told = expected = scored(training_server)
+    read = sum((len(text) - 1) // 16 * 16 for text in texts)
+    assert read > 0 and all(len(logprobs) == len(text) for text, logprobs in zip(texts, told))
+    for mode in ("inputs", "all"):
+        server = start_server("--keep-forward", mode, "--keep-forward-megabytes", "64", "--verify-kept", "1")
+        assert scored(server) == expected, mode
+        rows = counted(server)
+        assert rows["lockstep_training_rows_read_total"] == read == rows["lockstep_training_rows_compared_total"], (mode, rows, read)
+        assert rows["lockstep_training_rows_beside_total"] == sum(map(len, texts)) - read, (mode, rows, texts)
+        assert server.stop() == 0, "".join(server.errors)
+
+
 def test_of_a_checkpoint_by_name_too(training_server, start_server):
     """A sampler of a checkpoint that was just saved has the trainer's own weights, so training finds what it kept."""
 

@@ -11,13 +11,8 @@ namespace {
 // Guesses behind the texts, as long as it lives.
 class ShownGuesses {
  public:
-  explicit ShownGuesses(const std::vector<PlannedSlice>& plan) : plan_(plan) {
-    for (const PlannedSlice& p : plan_)
-      for (std::int64_t i = 0; i < p.drafted; ++i) p.sequence->tokens.push_back(p.sequence->drafting->guess[static_cast<std::size_t>(i)].token);
-  }
-  ~ShownGuesses() {
-    for (const PlannedSlice& p : plan_) p.sequence->tokens.resize(p.sequence->tokens.size() - static_cast<std::size_t>(p.drafted));
-  }
+  explicit ShownGuesses(const std::vector<PlannedSlice>& plan) : plan_(plan) { show_guesses(plan_); }
+  ~ShownGuesses() { hide_guesses(plan_); }
   ShownGuesses(const ShownGuesses&) = delete;
   ShownGuesses& operator=(const ShownGuesses&) = delete;
 
@@ -27,6 +22,15 @@ class ShownGuesses {
 
 bool may_guess(const PlannedSlice& p) { return p.last && p.sequence->drafting; }
 }  // namespace
+
+void show_guesses(const std::vector<PlannedSlice>& plan) {
+  for (const PlannedSlice& p : plan)
+    for (std::int64_t i = 0; i < p.drafted; ++i) p.sequence->tokens.push_back(p.sequence->drafting->guess[static_cast<std::size_t>(i)].token);
+}
+
+void hide_guesses(const std::vector<PlannedSlice>& plan) {
+  for (const PlannedSlice& p : plan) p.sequence->tokens.resize(p.sequence->tokens.size() - static_cast<std::size_t>(p.drafted));
+}
 
 void StepGuesses::set_layer(AskLayer ask, std::int64_t positions) {
   ask_layer_ = std::move(ask);
@@ -90,13 +94,17 @@ void StepGuesses::run(const std::vector<PlannedSlice>& plan, const std::function
     const ShownGuesses shown(plan);
     forward();
   }
+  observe(plan, seconds_since(began));
+}
+
+void StepGuesses::observe(const std::vector<PlannedSlice>& plan, double seconds) {
   std::int64_t rows = 0;
   bool decoding = true;
   for (const PlannedSlice& p : plan) {
     rows += p.count;
     decoding = decoding && p.decode;
   }
-  if (decoding) drafter_.observe(rows, seconds_since(began));
+  if (decoding) drafter_.observe(rows, seconds);
 }
 
 void StepGuesses::accept(const PlannedSlice& p, std::int64_t right, std::int64_t said) {

@@ -25,8 +25,10 @@ class StepGuesses {
 
   // Adds rows of draft tokens behind the plan's slices that sample a token. Room that the forward has left is shared equally.
   void propose(const std::vector<PlannedSlice>& plan, Scheduler& scheduler);
-  // Runs the forward with the drafts appended to their requests' texts. Its seconds decide how long drafts may be.
+  // Runs the forward with the drafts appended to their requests' texts.
   void run(const std::vector<PlannedSlice>& plan, const std::function<void()>& forward);
+  // The plan's forward has taken so long, which decides how long drafts may be; run() tells it itself.
+  void observe(const std::vector<PlannedSlice>& plan, double seconds);
   // Accepts the first `right` tokens of a slice's draft; the request has that many tokens more.
   void accept(const PlannedSlice& p, std::int64_t right, std::int64_t said);
 
@@ -41,6 +43,9 @@ class StepGuesses {
   std::vector<Sequence*> asked_;
 };
 
+// Appends the drafts of a plan's slices to their requests' texts, where the forward reads them, and takes them away again.
+void show_guesses(const std::vector<PlannedSlice>& plan);
+void hide_guesses(const std::vector<PlannedSlice>& plan);
 // How many tokens of a slice's draft equal the tokens sampled before them, up to the first that does not. `sampled`: of all its sampled rows.
 std::int64_t right_guesses(const PlannedSlice& p, std::span<const StepResult::Sampled> sampled);
 

@@ -7,8 +7,10 @@
 
 namespace lockstep {
 
+// Entries that stand already are not written again: others may read them meanwhile, and rows that are read are compared with what these entries give.
 // Of pieces half of the sequence at a time: what is gathered is whole rows in f32, of all ranks.
 void write_rows(Context& ctx, const View& cache, const View& rows) {
+  if (ctx.options().entries_stand) return;
   const ContextPieces* pieces = ctx.options().pieces;
   if (!pieces) return ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, rows, ctx.batch().rows()});
   for (const int slot : {0, 1}) {

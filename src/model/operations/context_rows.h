@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// Writes `rows` [T, columns], which stand for the batch's rows, to their places in the cache; of pieces those of all ranks.
+// Writes `rows` [T, columns], which stand for the batch's rows, to their places in the cache; of pieces those of all ranks. Nothing with
+// ForwardOptions::entries_stand.
 void write_rows(Context& ctx, const View& cache, const View& rows);
 
 // Of pieces: the gradient [T, columns] of the batch's rows as keys. launch(slot, range, sums) adds the terms of the queries of this rank's piece `slot`

@@ -64,15 +64,17 @@ class Server:
             connection.close()
         return answer.status, re.sub(r'"created":\d+', '"created":0', re.sub(r'"id":"[^"]*"', '"id":""', text))
 
-    def drafts(self):
-        """Tokens guessed ahead, and those of them that were right, by source."""
+    def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
         try:
             connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
+            return connection.getresponse().read().decode()
         finally:
             connection.close()
-        rows = re.findall(r'^lockstep_spec_decode_num_(draft|accepted)_tokens_total\{[^}]*source="(\w+)"[^}]*\} (\d+)$', text, re.M)
+
+    def drafts(self):
+        """Tokens guessed ahead, and those of them that were right, by source."""
+        rows = re.findall(r'^lockstep_spec_decode_num_(draft|accepted)_tokens_total\{[^}]*source="(\w+)"[^}]*\} (\d+)$', self.metrics(), re.M)
         return {(source, what): int(count) for what, source, count in rows}
 
     def ended(self):
@@ -179,6 +181,8 @@ for processes, ranks in ((2, "tp=2"), (2, "ep=2"), (4, "tp=2,pp=2")):
             wrong = differences(expected, found)
             assert not wrong, f"{len(wrong)} of {len(found)} answers differ\n" + "\n".join(wrong)
             assert other[0] == 200 and other != expected["sampled"], f"another seed gave the same bytes: {other}"
+            following = int(re.search(r"^lockstep_engine_following_forwards_total (\d+)$", running.metrics(), re.M)[1])
+            assert (following > 0) == ("pp" in ranks), f"{following} forwards began while another was in a later stage"
             if ranks == "tp=2":  # as by mpirun's own end, and to process 0 alone below
                 running.process.send_signal(signal.SIGTERM)
             else:

@@ -190,7 +190,7 @@ engine/drafts/draft_options.h
 engine/drafts/mtp_steps.h runtime weights pages page_size plan model_weights sequences
 engine/drafts/sibling_source.h prompt
 engine/fair_order.h running plan
-engine/kept_step.h backend flags forwards options plan weights
+engine/kept_step.h backend flags forwards identity options plan
 engine/live_room.h
 engine/options.h
 engine/request.h

@@ -1,0 +1,19 @@
+// Compares rows that an earlier forward kept (model/kept_forwards.h) with the same rows as they are computed now.
+//   compare_kept(backend, forwards, value, {{kept_row, made_row, sequence, position}});
+#pragma once
+#include <vector>
+
+#include "model/kept_forwards.h"
+
+namespace lockstep {
+
+struct KeptAndMade {
+  View kept, made;  // f32 [1, width]
+  // Whose they are, for the message of an error: sequence -1 is the only one.
+  std::int64_t sequence = -1, position = 0;
+};
+
+// Rows of one value, on the device of the caller's rank. Error internal at the first different bit.
+void compare_kept(Backend& backend, const KeptForwards& forwards, std::int64_t value, const std::vector<KeptAndMade>& rows);
+
+}  // namespace lockstep
