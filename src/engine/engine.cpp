@@ -213,8 +213,8 @@ bool Engine::step() {
   if (delivering_) fail(ErrorCode::internal, "step was called from a callback of the engine");
   step_rows_.clear();
   deliver();  // what a callback that threw left behind
-  if (scheduler_->idle()) return false;
   under_way_.rethrow();
+  if (scheduler_->idle()) return false;
   const TraceSpan span("engine", "engine step");
   if (const bool follows = under_way_.may_follow(options_, stages_, *scheduler_); follows || !under_way_.empty()) {
     advance(follows && (under_way_.empty() || !scheduler_->needs_all()));

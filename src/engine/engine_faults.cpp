@@ -16,6 +16,7 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
     it = sequences_.find(id);
     if (it == sequences_.end()) return;  // a row of it went wrong
     it->second->unheard = false;
+    it->second->constraint_error.clear();  // of a place that is no more
   }
   Sequence& s = *it->second;
   untold_.forget(s, s.generation.tokens.size() - tokens);

@@ -54,7 +54,10 @@ class RankSteps {
 
   // Whether the options' kept forwards get the rows of requests that ask for it (EngineOptions::kept_forwards).
   bool keeps_forwards() const { return keeps_forwards_; }
-  const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
+  Runtime& runtime_of(int local) const {
+    const Rank& r = parts_[static_cast<std::size_t>(local)];
+    return r.runtime ? *r.runtime : runtime_;
+  }
   CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks
 
  private:
@@ -66,10 +69,6 @@ class RankSteps {
     std::shared_ptr<const WeightSet> weights;  // this rank's, of the newest
     std::unique_ptr<MtpSteps> mtp;             // null: nothing drafts with a layer
   };
-  Runtime& runtime_of(int local) const {
-    const Rank& r = parts_[static_cast<std::size_t>(local)];
-    return r.runtime ? *r.runtime : runtime_;
-  }
 
   // Of that layer a copy for each local rank, the first of which gets the very weights.
   std::vector<std::shared_ptr<const WeightSet>> mtp_copies(const std::shared_ptr<const WeightSet>& weights);
