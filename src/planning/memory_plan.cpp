@@ -56,12 +56,12 @@ Runtime counting_runtime(const RuntimeSettings& settings, const std::shared_ptr<
 
 WeightImages no_images(const Model& model) { return WeightImages(model.manifest().parameters().size()); }
 
-// Of RankTrainers or of RankSteps.
-template <class Ranks>
-std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& model) {
+// memory_at(rank): its accounts.
+template <class MemoryAt>
+std::vector<MemoryPlan> plans_of(int count, const Model& model, const MemoryAt& memory_at) {
   std::vector<MemoryPlan> plans;
   for (int rank = 0; rank < count; ++rank) {
-    plans.push_back(memory_of(ranks.memory(rank)));
+    plans.push_back(memory_of(memory_at(rank)));
     plans.back().parameters = trained_size(model.manifest());
   }
   return plans;
@@ -188,7 +188,7 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
     trainer.forward_backward(data, loss, index);
     trainer.optim_step({});
   }
-  std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), runtimes->ranks().local(), *runtime.model);
+  std::vector<MemoryPlan> plans = plans_of(runtimes->ranks().local(), *runtime.model, [&](int rank) -> const MemoryAccounts& { return trainer.ranks().memory(rank); });
   if (teacher) plans[0] = memory_beside(plans[0], trainer.ranks().memory(0), teacher->memory());
   if (what.critic != "none") add_critic(settings, what, options, ranks, trainer.ranks(), data, plans);
   return plans;
@@ -258,7 +258,9 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
-  return plans_of(engine.rank_steps(), options.ranks.replica(), *runtime.model);
+  return plans_of(options.ranks.replica(), *runtime.model, [&](int rank) -> const MemoryAccounts& {
+    return engine.rank_steps().runtime_of(rank).backend.device().memory();
+  });
 }
 
 std::int64_t kept_row_bytes(const RuntimeSettings& settings, const KeepForwardSettings& keep) {
