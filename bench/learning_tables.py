@@ -29,8 +29,7 @@ def ppo_table(data):
 
 
 def critic_table(data):
-    lines = [f"The most memory that a run's process held. {told(data)} Targets: at most {CRITIC} times the same run without a critic; within {round(100 * PLANNED)}% of what is planned, of which keys and values of "
-             "the sampler are no part.", "", "| run | GB | against | GB | times (range over rounds) | |", "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [f"The most memory that a run's process held. {told(data)} Targets: at most {CRITIC} times the same run without a critic; within {round(100 * PLANNED)}% of what is planned.", "", "| run | GB | against | GB | times (range over rounds) | |", "|---|---|---|---|---|---|"]  # fmt: skip
     said = lambda r: verdict(abs(r["ratio"] - 1), PLANNED, True) if r.get("what") == "planned" else verdict(r["ratio"], CRITIC, True)  # noqa: E731
     return lines + [f"| {r['case']} | {r['bytes'] / 1e9:.2f} | {r['against']} | {r['against_bytes'] / 1e9:.2f} | {span(r)} | {said(r)} |" for r in data["rows"]]
 

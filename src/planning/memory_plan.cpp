@@ -56,12 +56,12 @@ Runtime counting_runtime(const RuntimeSettings& settings, const std::shared_ptr<
 
 WeightImages no_images(const Model& model) { return WeightImages(model.manifest().parameters().size()); }
 
-// Of RankTrainers or of RankSteps.
-template <class Ranks>
-std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& model) {
+// memory_at(rank): its accounts.
+template <class MemoryAt>
+std::vector<MemoryPlan> plans_of(int count, const Model& model, const MemoryAt& memory_at) {
   std::vector<MemoryPlan> plans;
   for (int rank = 0; rank < count; ++rank) {
-    plans.push_back(memory_of(ranks.memory(rank)));
+    plans.push_back(memory_of(memory_at(rank)));
     plans.back().parameters = trained_size(model.manifest());
   }
   return plans;
@@ -131,6 +131,29 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   for (int rank = 0; rank < local; ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
 }
 
+// A sampler on the trainer's device, with weights and pages of its own as long as it lives.
+class PlannedSampler {
+ public:
+  PlannedSampler(Runtime& runtime, const TrainingPlan& what)
+      : what_(what), engine_(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0), options(what)) {}
+  void sample() {
+    for (std::int64_t i = 0; i < what_.rollouts; ++i)
+      engine_.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what_.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
+    engine_.run_until_idle();
+  }
+
+ private:
+  static EngineOptions options(const TrainingPlan& what) {
+    EngineOptions options;
+    options.max_sequences = what.rollouts;
+    options.cache_pages = what.rollouts * ((what.length + options.page_size - 1) / options.page_size);
+    return options;
+  }
+
+  const TrainingPlan& what_;
+  Engine engine_;
+};
+
 // A teacher of the loss divergence, on a device of its own.
 class PlannedTeacher {
  public:
@@ -182,13 +205,20 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
   const bool keeps = keeps_over(options.ranks, what.keep_forward, kind) && !ranks;
   const KeptPages kept = keeps ? kept_pages(runtime, what) : KeptPages();
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
+  std::optional<PlannedSampler> sampler;
+  if (what.rollouts > 0) {
+    if (options.ranks.size() > 1)
+      fail(ErrorCode::unsupported, "rollouts is {} and ranks '{}', allowed is one of them: a sampler is planned on one rank", what.rollouts, settings.ranks);
+    sampler.emplace(runtime, what);
+  }
   const IndexTraining index{.index_loss = options.train_indexer};
   for (int step = 0; step < 2; ++step) {
+    if (sampler) sampler->sample();
     if (teacher) teacher->teach(data);
     trainer.forward_backward(data, loss, index);
     trainer.optim_step({});
   }
-  std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), runtimes->ranks().local(), *runtime.model);
+  std::vector<MemoryPlan> plans = plans_of(runtimes->ranks().local(), *runtime.model, [&](int rank) -> const MemoryAccounts& { return trainer.ranks().memory(rank); });
   if (teacher) plans[0] = memory_beside(plans[0], trainer.ranks().memory(0), teacher->memory());
   if (what.critic != "none") add_critic(settings, what, options, ranks, trainer.ranks(), data, plans);
   return plans;
@@ -258,7 +288,9 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
-  return plans_of(engine.rank_steps(), options.ranks.replica(), *runtime.model);
+  return plans_of(options.ranks.replica(), *runtime.model, [&](int rank) -> const MemoryAccounts& {
+    return engine.rank_steps().runtime_of(rank).backend.device().memory();
+  });
 }
 
 std::int64_t kept_row_bytes(const RuntimeSettings& settings, const KeepForwardSettings& keep) {

@@ -242,6 +242,32 @@ TEST(MemoryPlan, KeptForwardsOfRanksStandOnTheFirst) {
   }
 }
 
+// A sampler as `train rl` has one, on the same device: its copy of the weights and its pages stand there while the trainer computes.
+TEST(MemoryPlan, ASamplerBesideIsCounted) {
+  const RuntimeSettings settings{.model = kModel, .profile = "cpu-f32", .threads = 1};
+  const TrainingPlan what{.sequences = 3, .length = 40, .rollouts = 5};
+  const OpenedModel opened = open_model(settings);
+  Trainer trainer(*opened.runtime, opened.masters(), {});
+  EngineOptions options;
+  options.max_sequences = 5, options.cache_pages = 15;
+  Engine engine(*opened.runtime, opened.weight_set(), options);
+  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(39, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+    engine.run_until_idle();
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  const MemoryPlan plan = plan_training(settings, what)[0];
+  expect_equal(plan, memory_of(trainer.ranks().memory(0)));
+  TrainingPlan alone = what;
+  alone.rollouts = 0;
+  EXPECT_GE(plan.total, plan_training(settings, alone)[0].total + opened.model->manifest().elements() * 4);
+  RuntimeSettings several = settings;
+  several.ranks = "dp=2";
+  EXPECT_THROW(plan_training(several, what), Error);
+}
+
 // The most that two trainers hold which work one after the other, as `train rl` has them.
 std::int64_t measured_beside(const RuntimeSettings& settings, const TrainingPlan& what) {
   const OpenedModel opened = open_model(settings), values = open_value_model(settings);
