@@ -229,6 +229,9 @@ with check("an-interval-of-a-median-is-of-the-rounds"):
     sides = {"lockstep": 0.5, "other": 0.3, "lockstep_peak_bytes": 2e9, "other_peak_bytes": 2e9, "memory_ratio": 1.0}
     text = rows(learning_tables.distill_table, {"case": "a", "what": "time", "teacher": 0.2} | sides | ratio(1.7), {"case": "b", "what": "speed"} | sides | ratio(1.6))
     assert "| a (time over time, by token) | 500 | 300 | 1.70 (1.60 to 1.80) | 2.00 | 2.00 | 1.00 | time met |" in text and "speed met, memory missed |" in text, text
+    assert "The target is 1.00 GB, of TRL's; a step of cross-entropy of the same student, without rollouts and without a teacher, takes 2.00." in text, text
+    small = rows(learning_tables.distill_table, {"case": "a", "what": "time", "teacher": 0.2} | sides | ratio(1.7), {"case": "b", "what": "speed"} | sides | {"memory_ratio": 0.5} | ratio(1.6))
+    assert "of TRL's;" not in small, small
     chunk = {"case": "a", "what": "time", "sampled_peak_bytes": 2.1e9, "kept_bytes": 1e6, "chunk_bytes": 120e6, "whole_bytes": 290e6} | sides | {"teacher": 0.2}
     text = rows(learning_tables.distill_table, *(chunk | {"lockstep_peak_bytes": 2e9 + extra} | ratio(1.71) for extra in (221e6, 222e6)))
     assert "| time missed, memory met |" in text and "| time missed, memory missed |" in text and "holds 222 MB more than that of cross-entropy" in text and "122 MB more than the same run" in text, text
