@@ -269,6 +269,8 @@ with check("what-is-not-computed-twice-has-tables"):
     row = {"mode": "all", "step": 2.0, "ratio": 1.13, "ratio_range": [1.1, 1.2], "trained": 9, "rows_kept": 5000, "rows_read": 4000, "rows_beside": 0, "rows_dropped": 1}
     data = {"batch": 4, "group": 8, "max_tokens": 128, "threads": 2, "rounds": 7, "target": 1.12, "table": [row | {"mode": "off", "ratio": 1.0}, row]}
     assert "| all | 2.00 | 1.13 (1.10 to 1.20) | 9 | 5,000 | 4,000 | 0 | 1 |" in limit_tables.loop_table(data)
+    data["table"][1] |= {"device": {"rollouts": 1.25, "training": 0.5}}
+    assert limit_tables.loop_table(data)[-1] == "Of the device's time a step has 1.25 s sampling and 0.50 s training with `all`: means over all steps, those that did not train among them."
 
 with check("aims-of-speed-stand-in-one-table"):
     profiling = (ROOT / "docs/profiling.md").read_text()
