@@ -30,10 +30,15 @@ RlSummary run_rl(const RlJob& job) {
   check(job.rl);
   check_run_name(job.run.name);
   check_choice("export_dtype", job.export_dtype, {"bf16", "f32"});
+  check_sharing(share_prompts_by_name(job.rl.share_prompts), job.rl, job.stack.micro_batch);
   const auto environment = job.rl.chat ? make_conversation_environment(job.rl.environment, job.stack.runtime.model) : make_environment(job.rl.environment);
   RlStackSettings settings = job.stack;
   settings.profile_mix = job.allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
-  settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(job.rl, *environment, tokenizer); };
+  settings.sharing = [&](const Tokenizer& tokenizer) {
+    const SharePrompts chosen = sharing_of(job.rl, *environment, tokenizer);
+    check_sharing(chosen, job.rl, job.stack.micro_batch);
+    return chosen;
+  };
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);
   settings.stop = job.run.stop;
   settings.trained.seed = job.init_seed;
