@@ -3,12 +3,14 @@
 The rebuild itself takes minutes and is not done here: tools/republish --check.
 """
 import hashlib
-import importlib.machinery
-import importlib.util
 import json
 import re
+import sys
 
 from harness import AGENT, MODEL, ROOT, TMP, check, done
+
+sys.path.insert(0, str(ROOT / "tools"))
+import layer_files  # noqa: E402
 
 published = json.loads((MODEL / "published.json").read_text())
 MODELS = {MODEL.name: published, "agent-glm": json.loads((AGENT / "published.json").read_text())}
@@ -45,27 +47,17 @@ with check("layer"):
         assert said == wanted, f"the layer of {name} has the hash {said}, published.json says {wanted}: was it replaced without tools/republish --layer?"
         assert wanted is None or wanted in (ROOT / "models" / name / "README.md").read_text(), f"the README of {name} does not name its layer, {wanted}"
 
-
-def republish():
-    """tools/republish, whose name has no ending, as a module."""
-    loader = importlib.machinery.SourceFileLoader("republish", str(ROOT / "tools/republish"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("republish", loader))
-    loader.exec_module(module)
-    return module
-
-
 with check("without-a-layer"):
     # What a layer is trained beside is the model with each tensor as it was and nothing else, and a tensor that moved is seen.
-    tool = republish()
-    bare = tool.without_layer(MODEL, TMP / "bare")
+    bare = layer_files.without_layer(MODEL, TMP / "bare")
     shipped, stripped = (MODEL / "model.safetensors").read_bytes(), (bare / "model.safetensors").read_bytes()
-    assert tool.changed_tensors(stripped, shipped) == []
+    assert layer_files.changed_tensors(stripped, shipped) == []
     told = done("info", bare, "--json").json()
     assert "multi_token_prediction" not in told and told["notes"] == [] and told["weights_sha256"] == done("info", MODEL, "--json").json()["weights_sha256"], told
-    assert not any(key in json.loads((bare / "config.json").read_text()) for key in tool.LAYER_KEYS)
+    assert not any(key in json.loads((bare / "config.json").read_text()) for key in layer_files.LAYER_KEYS)
     # With two more tensors it is what it was again, as if they were a layer's.
     with_layer = TMP / "with-layer"
-    tool.without_layer(MODEL, with_layer)
+    layer_files.without_layer(MODEL, with_layer)
     place = 8 + int.from_bytes(stripped[:8], "little")
     header, data = json.loads(stripped[8:place]), stripped[place:]
     for name in ("eh_proj.weight", "enorm.weight"):
@@ -74,11 +66,11 @@ with check("without-a-layer"):
     text = json.dumps(header).encode()
     (with_layer / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
     (with_layer / "config.json").write_text(json.dumps(json.loads((bare / "config.json").read_text()) | {"num_nextn_predict_layers": 1}))
-    again = tool.without_layer(with_layer, TMP / "again")
+    again = layer_files.without_layer(with_layer, TMP / "again")
     assert (again / "model.safetensors").read_bytes() == stripped and (again / "config.json").read_bytes() == (bare / "config.json").read_bytes()
     moved = bytearray(stripped)
     moved[-1] ^= 1
-    assert len(tool.changed_tensors(stripped, bytes(moved))) == 1 and len(tool.changed_tensors((with_layer / "model.safetensors").read_bytes(), stripped)) == 2
+    assert len(layer_files.changed_tensors(stripped, bytes(moved))) == 1 and len(layer_files.changed_tensors((with_layer / "model.safetensors").read_bytes(), stripped)) == 2
 
 with check("limits"):
     # What the shipped model may be at most: 2.5 M parameters, 1 M of them used by a token, 5 MB.
