@@ -3,9 +3,12 @@
 The rebuild itself takes minutes and is not done here: tools/republish --check.
 """
 import hashlib
+import importlib.machinery
+import importlib.util
 import json
 import re
 import sys
+import types
 
 from harness import AGENT, MODEL, ROOT, TMP, check, done
 
@@ -71,6 +74,21 @@ with check("without-a-layer"):
     moved = bytearray(stripped)
     moved[-1] ^= 1
     assert len(layer_files.changed_tensors(stripped, bytes(moved))) == 1 and len(layer_files.changed_tensors((with_layer / "model.safetensors").read_bytes(), stripped)) == 2
+
+with check("a-model-that-moved"):
+    # A recipe that moves the model beside its layer ships nothing. A stand-in for the program leaves an export with the layer.
+    loader = importlib.machinery.SourceFileLoader("republish", str(ROOT / "tools/republish"))
+    tool = importlib.util.module_from_spec(importlib.util.spec_from_loader("republish", loader))
+    loader.exec_module(tool)
+    tool.lockstep = lambda *words, **options: types.SimpleNamespace(stdout=json.dumps({"export": str(with_layer)}))
+    assert tool.build_layer(MODEL.name, bare, TMP / "runs", 1) == with_layer.resolve()
+    whole = (with_layer / "model.safetensors").read_bytes()
+    (with_layer / "model.safetensors").write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])  # the last byte of the model's, before the layer's two tensors
+    try:
+        tool.build_layer(MODEL.name, bare, TMP / "runs", 1)
+        raise AssertionError("a model that moved beside its layer was taken")
+    except SystemExit as end:
+        assert end.code == 1
 
 with check("limits"):
     # What the shipped model may be at most: 2.5 M parameters, 1 M of them used by a token, 5 MB.
