@@ -29,7 +29,7 @@ SUBJECTS = {
         "api/test_bench_serve.py")),
     "drafts": ("guesses ahead, shared indices and long contexts", 5, (
         "script/recall", "script/bench_context", "script/long_gradients", "script/million_tokens", "api/test_speculation.py", "api/test_context.py", "training/test_fireworks_speculation.py",
-        "oracle/test_mtp.py", "oracle/test_index_share.py")),
+        "oracle/test_mtp.py", "oracle/test_index_share.py", "oracle/test_long_benches.py")),
     "kept": ("kept forwards and profiles", 2, ("training/test_kept_forwards.py", "api/test_profiling.py", "unit/test_benchmark")),
     "learning": ("critics, preferences, distillation and tasks of many turns", 8, (
         "script/agent_model", "script/lessons", "script/merged_teachers", "oracle/test_advantages.py", "oracle/test_distillation.py", "oracle/test_gae.py", "oracle/test_preferences.py",

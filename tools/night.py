@@ -52,12 +52,15 @@ WITHOUT_TURN = {
     "kills": "as long as it is given, here 13 minutes",
     "regions": "needs root and TUN",
     "give-way": "up to 15 minutes, which is long for a turn",
+    "drafts-million": "as long as a million of each takes; fewer of them are in every run",
     **{f"cuda-{a}": "`.ci/run` compiles GPU code for one architecture each time anyway, by turns of its own" for a in ARCHITECTURES},
 }
 
 # Of the test programs, whose tests are of bits and not of shares, times or numbers of pieces. Run with giving way at every boundary.
 GIVE_WAY = ("unit/test_kernels/*", "unit/test_model/*", "unit/test_engine/*", "unit/test_train/*", "unit/test_trained/*", "unit/test_parity/*", "unit/test_system/*",
             "unit/test_host/GiveWay*", "unit/test_host/Resting*")
+# Tests of guesses ahead that count tokens or draws, a million of them with LOCKSTEP_SLOW_TESTS=1.
+MILLIONS = ("unit/test_engine/Drafts.AHundredThousandTokens*", "unit/test_engine/MtpDrafts.ManyTokens*", "unit/test_engine/Verify.*", "unit/test_engine/Rejection.*")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ PARTS = [
     plain("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", by_name=True, may_lack=True),
     plain("regions-short", 2, "command", "/usr/bin/python3 -B bench/regions.py --short", "the same with fewer steps on faster wires", may_lack=True),
     *[plain(f"ranks-{layout.replace('=', '').replace(',', '-')}", 1, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
+    plain("drafts-million", 90, "long", "", "answers with guesses ahead beside those without, and draws of rejection sampling, a million of each", by_name=True),
     plain("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", spare=True),
     *[part for program, made in SANITIZED.items() for part in parts_of(program, made)],
     *[plain(f"cuda-{a}", 3, "cuda", a, f"GPU code for compute capability {a}, by nvcc", by_name=True) for a in ARCHITECTURES],
@@ -213,6 +217,11 @@ class Runner:
         program = str(Path(environment["LOCKSTEP_BINARY"]).with_name("lockstep_faults"))
         self.watched(part, tally, [program, "parity", "--model", "models/countdown-glm", "--fuzz", "20"], environment, end)
         self.demo(Part(part.name, part.minutes, part.kind, "--quick", part.what), tally, {**environment, "LOCKSTEP_BINARY": program}, end)
+
+    def long(self, part, tally, environment, end):
+        """Runs tests in their long form."""
+        for name in dict.fromkeys(pattern.split("/")[1] for pattern in MILLIONS):
+            self.checks.run_unit(self.build / name, tally, list(MILLIONS), {**environment, "LOCKSTEP_SLOW_TESTS": "1"}, max(1, end - time.monotonic()))
 
     def program(self, part, tally, environment, end):
         """Builds a program of cmake/Night.cmake, and runs its tests, or a shard of them, as checks of their own."""

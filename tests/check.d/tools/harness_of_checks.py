@@ -2,6 +2,7 @@
 import ast
 import contextlib
 import dataclasses
+import fnmatch
 import functools
 import io
 import os
@@ -455,6 +456,10 @@ def the_parts_are_those_of_the_tree(folder):
     for short in (False, True):
         turns = [part.name for part in night.PARTS if not part.why_no_turn and (part.minutes + part.build_minutes <= night.SHORT_MINUTES) == short]
         assert [night.whose_turn(night.PARTS, 2 * n + short, False)[0].name for n in range(len(turns))] == turns
+    # What counts to a million there is a test that can.
+    engine = [file.read_text() for file in (ROOT / "src/engine").rglob("*_test.cpp")]
+    can = {f"{suite}.{name}" for text in engine if "LOCKSTEP_SLOW_TESTS" in text for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", text, re.MULTILINE)}
+    assert all(fnmatch.filter(can, pattern.removeprefix("unit/test_engine/")) for pattern in night.MILLIONS), night.MILLIONS
     # docs/ci.md says which parts there are, which take turns, and why the others do not.
     text = (ROOT / "docs/ci.md").read_text()
     table = re.search(r"\| parts \| what \|\n\|[-|]+\n((?:\|.*\n)+)", text)[1]
