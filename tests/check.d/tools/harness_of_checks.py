@@ -441,6 +441,10 @@ def the_parts_are_those_of_the_tree(folder):
     assert f"foreach(folder {' '.join(name[5:] for name in night.SANITIZED if name.startswith('tsan-'))})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
+    for name in (name for part in night.PARTS if part.kind == "slow" for name in part.argument.split()):
+        group, own, *tests = name.split("/")
+        files = [ROOT / f"tests/check.d/{own}.sh"] if group == "script" else sorted((ROOT / "src" / own[5:]).glob("*_test.cpp"))
+        assert files and files[0].exists() and all(any(one in file.read_text() for file in files) for one in tests), name
     # Every sanitizer's program is in a night, all its tests, and in parts of some minutes.
     assert set(programs) == {name.replace("-", "_") for name in night.SANITIZED}
     for parts in programs.values():
