@@ -36,8 +36,9 @@ SUBJECTS = {
         "oracle/test_studies.py", "oracle/test_value_head.py", "training/test_batch_losses.py", "training/test_critic.py", "training/test_fireworks_learning.py", "training/test_sampling_support.py",
         "api/test_far_teachers.py")),
     "ranks": ("ranks as processes, launches, long contexts and training in few bits", 9, (
-        "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py", "training/test_over_processes.py", "api/test_over_processes.py",
-        "oracle/test_eight_bits.py", "oracle/test_int4_qat.py")),
+        "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py",
+        "training/test_over_processes.py", "training/test_first_piece.py", "api/test_over_processes.py",
+        "oracle/test_eight_bits.py", "oracle/test_eight_bit_peers.py", "oracle/test_int4_qat.py")),
 }  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 
