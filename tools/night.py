@@ -109,7 +109,7 @@ PARTS = [
     plain("clients-openai", 25, "clients", "api", "the tests of tests/api against servers over two processes", spare=True),
     plain("clients-training", 40, "clients", "training", "those of tests/training against training servers over two processes", spare=True),
     plain("slow-ranks", 45, "slow", "script/rank_troubles script/mpi_serve unit/test_train/RankFamilies", "tests of ranks with LOCKSTEP_SLOW_TESTS=1: 200 troubles, more layouts", spare=True),
-    plain("slurm", 12, "command", "/usr/bin/python3 -B tools/slurm_trial.py", "the batch scripts of recipes/slurm on Slurm's own daemons, preempted and queued again", by_name=True, may_lack=True),
+    plain("slurm", 15, "command", "/usr/bin/python3 -B tools/slurm_trial.py", "the batch scripts of recipes/slurm on Slurm's own daemons, preempted and queued again", by_name=True, may_lack=True),
     *[part for program, made in SANITIZED.items() for part in parts_of(program, made)],
     *[plain(f"cuda-{a}", 3, "cuda", a, f"GPU code for compute capability {a}, by nvcc", by_name=True) for a in ARCHITECTURES],
 ]
