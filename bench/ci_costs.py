@@ -37,7 +37,8 @@ SUBJECTS = {
         "api/test_far_teachers.py")),
     "ranks": ("ranks as processes, launches, long contexts and training in few bits", 9, (
         "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py",
-        "oracle/test_eight_bits.py", "oracle/test_int4_qat.py")),
+        "training/test_over_processes.py", "training/test_first_piece.py", "api/test_over_processes.py",
+        "oracle/test_eight_bits.py", "oracle/test_eight_bit_peers.py", "oracle/test_int4_qat.py")),
 }  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 
