@@ -64,7 +64,7 @@ MemoryJson list_of(std::initializer_list<MemoryJson> items) {
   return list;
 }
 // One call of the log-probabilities.
-Calls one(const char* target) { return {calling("y", target, list_of({ref_to("logprobs")}))}; }
+Calls single_call(const char* target) { return {calling("y", target, list_of({ref_to("logprobs")}))}; }
 
 struct Told {
   std::int64_t bytes = 0, most = 0;  // told in all, and taken at one time
@@ -88,7 +88,7 @@ Told told_of(const CustomLoss& loss, std::int64_t length = kLength) {
 std::vector<std::pair<const char*, Calls>> graphs() {
   const MemoryJson lp = ref_to("logprobs"), column = list_of({kLength, 1}), rows = list_of({128, kLength / 128});
   std::vector<std::pair<const char*, Calls>> all;
-  for (const char* target : {"torch.exp", "torch.max", "torch.std", "torch.mean"}) all.emplace_back(target, one(target));
+  for (const char* target : {"torch.exp", "torch.max", "torch.std", "torch.mean"}) all.emplace_back(target, single_call(target));
   for (const char* target : {"torch.logsumexp", "torch.softmax", "torch.log_softmax", "torch.cumsum"})
     all.emplace_back(target, Calls{calling("y", target, list_of({lp, 0}))});
   all.emplace_back("largest of each row", Calls{calling("c", "torch.reshape", list_of({lp, column})), calling("m", "torch.max", list_of({ref_to("c"), 1})),
