@@ -110,8 +110,8 @@ int plan_command(const Arguments& arguments) {
   table.integer("critic-rank", &training.critic_rank, 1, 256, "R", "train: rank of an adapter that is the critic");
   table.refused("without --critic adapter", [&training] { return training.critic != "adapter"; });
   table.integer("mtp-depths", &training.mtp_depths, 0, MtpSettings::kMostDepths, "N",
-                "train: the layer of multi-token prediction, its own or a new one, trained beside it so many tokens ahead, as `train sft --mtp-depths`; 0: it is "
-                "not trained");
+                "train: the layer of multi-token prediction, its own or a new one, trained beside it so many tokens ahead, as `train sft --mtp-depths`; 0: it "
+                "is not trained");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.refused("with --teacher", [&training] { return !training.teacher.empty(); });
   table.text("teacher", &training.teacher, "MODEL",
@@ -140,8 +140,8 @@ int plan_command(const Arguments& arguments) {
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
-                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "mtp-depths", "teacher", "keep-forward",
-                 "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "mtp-depths", "teacher",
+                 "keep-forward", "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 

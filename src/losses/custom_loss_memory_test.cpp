@@ -92,7 +92,7 @@ std::vector<std::pair<const char*, Calls>> graphs() {
   for (const char* target : {"torch.logsumexp", "torch.softmax", "torch.log_softmax", "torch.cumsum"})
     all.emplace_back(target, Calls{calling("y", target, list_of({lp, 0}))});
   all.emplace_back("largest of each row", Calls{calling("c", "torch.reshape", list_of({lp, column})), calling("m", "torch.max", list_of({ref_to("c"), 1})),
-                                         calling("y", "operator.getitem", list_of({ref_to("m"), 0}))});
+                                                calling("y", "operator.getitem", list_of({ref_to("m"), 0}))});
   all.emplace_back("joined", Calls{calling("y", "torch.cat", list_of({list_of({lp, lp, lp})}))});
   all.emplace_back("masked", Calls{calling("on", "torch.lt", list_of({lp, 0})), calling("y", "operator.getitem", list_of({lp, ref_to("on")}))});
   all.emplace_back("every second", Calls{calling("y", "operator.getitem", list_of({lp, {{"slice", list_of({nullptr, nullptr, 2})}}}))});
@@ -100,7 +100,7 @@ std::vector<std::pair<const char*, Calls>> graphs() {
   all.emplace_back("turned", Calls{calling("r", "torch.reshape", list_of({lp, rows})), calling("y", "torch.t", list_of({ref_to("r")}))});
   all.emplace_back("spread", Calls{calling("z", "torch.zeros", list_of({8, kLength})), calling("y", "torch.add", list_of({ref_to("z"), lp}))});
   all.emplace_back("any of each", Calls{calling("c", "torch.reshape", list_of({lp, column})), calling("on", "torch.lt", list_of({ref_to("c"), 0})),
-                                 calling("a", "torch.all", list_of({ref_to("on"), 1})), calling("y", "torch.where", list_of({ref_to("a"), lp, 0}))});
+                                        calling("a", "torch.all", list_of({ref_to("on"), 1})), calling("y", "torch.where", list_of({ref_to("a"), lp, 0}))});
   return all;
 }
 

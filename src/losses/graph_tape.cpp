@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 constexpr std::int64_t kMostOfOne = std::int64_t{1} << 24;
-constexpr std::size_t kRowsToGiveWay = 64;  // of a matrix, in a product
+constexpr std::size_t kRowsToGiveWay = 64;    // of a matrix, in a product
 constexpr std::int64_t kTensorElements = 96;  // what a tensor takes beside its values, in elements
 
 // Between elements of a long tensor: about each millisecond.

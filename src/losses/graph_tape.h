@@ -41,8 +41,8 @@ class GraphTape {
   // Charges the budget, and tells the room of as much memory; error invalid_argument when the budget is exceeded. charged_size also returns a shape's number
   // of elements, with errors for a negative size or too many.
   void charge(std::int64_t elements);
-  void charge_work(std::int64_t elements);  // that takes no memory
-  void hold(std::int64_t elements);         // memory alone, of what is charged where it becomes a tensor
+  void charge_work(std::int64_t elements);    // that takes no memory
+  void hold(std::int64_t elements);           // memory alone, of what is charged where it becomes a tensor
   void charge_copy(const GraphValue& value);  // with all that it holds
   std::int64_t charged_size(const GraphShape& shape);
 
