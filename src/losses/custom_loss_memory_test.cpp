@@ -73,7 +73,7 @@ struct Told {
 Told told_of(const CustomLoss& loss, std::int64_t length = kLength) {
   const std::vector<float> logprobs(static_cast<std::size_t>(length), -0.5f);
   const std::vector<std::int64_t> shape{length};
-  const std::map<std::string, NamedTensor> inputs;
+  const std::map<std::string, NamedTensor> inputs{};
   Told told;
   most_bytes = live_bytes.load();
   const std::int64_t before = live_bytes;
