@@ -225,7 +225,7 @@ TEST_F(PreferenceJobs, ContradictionsAreToldBeforeTheModelIsRead) {
   has(told("dpo", [](PreferenceConfig& c) { c.run.name = "a/b"; }), "a/b");
   const auto parted = [](PreferenceConfig& c) { c.share_prompts = SharePrompts::backward, c.micro_batch = 1; };
   for (const std::string loss : {"dpo", "reward"}) has(told(loss, parted), "micro_batch is 1, and a pair");
-  has(told("kto", parted), "/nowhere");  // whose answers share only where prompts are equal
+  has(told("kto", parted), "/nowhere");                    // whose answers share only where prompts are equal
   has(told("dpo", [](PreferenceConfig&) {}), "/nowhere");  // all else is well
   EXPECT_FALSE(fs::exists(root_ / "wrong"));
 }

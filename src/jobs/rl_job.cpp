@@ -5,6 +5,7 @@
 #include "base/choice.h"
 #include "rl/conversation_environment.h"
 #include "rl/shared_prompts.h"
+#include "runs/policy_loss.h"
 #include "runs/run_settings.h"
 #include "runs/training_state.h"
 
@@ -84,6 +85,10 @@ RlSummary run_rl(const RlJob& job) {
         fmt::format("rollouts of one prompt share it in the backward too; checkpoints say so by their training digest, {}; --share-prompts forward shares the "
                     "forward alone",
                     stack.trainer().training_digest()));
+  if (stack.rollout_profile().digest() == stack.profile().digest() && corrects_nothing(policy_loss(job.rl), job.rl.epochs * job.rl.mini_batches))
+    run.say(
+        "the correction changes nothing: the sampler has the trainer's own numbers, so its factor is 1 for every token; --rollout-profile with "
+        "--allow-profile-mix makes them differ");
   if (publishing) publishing->publish(true);  // what it begins with: followers take the whole copy while the first step is made
 
   RlSummary summary;

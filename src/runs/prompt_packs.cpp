@@ -71,8 +71,7 @@ void check_packs(const SftSource& source, std::int64_t batch, std::int64_t micro
     for (const TrainSequence& s : source.batch(step, batch))
       if (s.shared_prefix > 0 && ++members[s.prefix_group] > micro_batch)
         fail(ErrorCode::invalid_argument,
-             "micro_batch is {}, and more lines of one prompt share it in the backward, in one; allowed is a larger one, 0, or share_prompts off",
-             micro_batch);
+             "micro_batch is {}, and more lines of one prompt share it in the backward, in one; allowed is a larger one, 0, or share_prompts off", micro_batch);
   }
 }
 
