@@ -29,7 +29,7 @@ SUBJECTS = {
         "api/test_bench_serve.py")),
     "drafts": ("guesses ahead, shared indices and long contexts", 5, (
         "script/recall", "script/bench_context", "script/long_gradients", "script/million_tokens", "api/test_speculation.py", "api/test_context.py", "training/test_fireworks_speculation.py",
-        "oracle/test_mtp.py", "oracle/test_index_share.py")),
+        "oracle/test_mtp.py", "oracle/test_index_share.py", "oracle/test_long_benches.py")),
     "kept": ("kept forwards and profiles", 2, ("training/test_kept_forwards.py", "api/test_profiling.py", "unit/test_benchmark")),
     "learning": ("critics, preferences, distillation and tasks of many turns", 8, (
         "script/agent_model", "script/lessons", "script/merged_teachers", "oracle/test_advantages.py", "oracle/test_distillation.py", "oracle/test_gae.py", "oracle/test_preferences.py",
@@ -37,7 +37,8 @@ SUBJECTS = {
         "api/test_far_teachers.py")),
     "ranks": ("ranks as processes, launches, long contexts and training in few bits", 9, (
         "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py",
-        "oracle/test_eight_bits.py", "oracle/test_int4_qat.py")),
+        "training/test_over_processes.py", "training/test_first_piece.py", "api/test_over_processes.py",
+        "oracle/test_eight_bits.py", "oracle/test_eight_bit_peers.py", "oracle/test_int4_qat.py")),
 }  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 

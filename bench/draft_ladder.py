@@ -3,7 +3,7 @@
 
     bench/draft_ladder.py --work FOLDER [--model models/countdown-glm] [--environment countdown] [--seeds 1,2,3] [--steps 600] [--count 400] [--threads 2] [--json FILE] [--page docs/speculation.md]
 
-Each layer is that of recipes/countdown_mtp.toml beside the same model, with other keys or another loss: depths that share nothing, cross-entropy; shared keys, cross-entropy; shared keys,
+Each layer is that of recipes/countdown_mtp.toml beside the same model, of whose own layer, if it has one, nothing is taken, with other keys or another loss: depths that share nothing, cross-entropy; shared keys, cross-entropy; shared keys,
 cross-entropy and total variation. `lockstep eval drafts` then guesses 5 tokens at temperatures 0 and 1 in --count problems, coupled and by rejection sampling (at temperature 0 guesses are taken
 alike, and both stand there once). The accepted length counts the model's own token, so it is 6 at most. Means over seeds with 95% intervals (Student's t). What is measured stays in
 FOLDER/draft-ladder.json, cell by cell, as long as the program is the same: a run that was stopped goes on. A layer takes about 15 minutes of two processors, nine of them
@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 
+from layer_files import without_layer  # noqa: E402
 from marked_page import write_between_marks  # noqa: E402
 from performance_tables import judged  # noqa: E402
 from write_performance import binary, machine, version  # noqa: E402
@@ -44,6 +45,17 @@ def run(words):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def bare(options):
+    """The model without any layer, where each one begins anew."""
+    folder = options.work / "model"
+    if not (folder / "config.json").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        part = folder.with_suffix(".partial")
+        shutil.rmtree(part, ignore_errors=True)
+        os.replace(without_layer(options.model, part), folder)
+    return folder
+
+
 def trained(options, layer, seed):
     """The folder of the model with this layer beside it."""
     keys, loss = LAYERS[layer]
@@ -53,7 +65,7 @@ def trained(options, layer, seed):
         goes_on = ["--resume"] if any((runs / name / "checkpoints").glob("step-*")) else []
         if not goes_on:
             shutil.rmtree(runs / name, ignore_errors=True)
-        run(["train", "sft", "--config", "recipes/countdown_mtp.toml", "--model", options.model, "--environment", options.environment, "--runs", runs, "--name", name, "--steps", options.steps,
+        run(["train", "sft", "--config", "recipes/countdown_mtp.toml", "--model", bare(options), "--environment", options.environment, "--runs", runs, "--name", name, "--steps", options.steps,
              "--seed", seed, "--init-seed", seed, "--mtp-keys", keys, "--mtp-loss", loss, "--threads", options.threads, "--no-page", "--quiet", "--json", *goes_on])  # fmt: skip
     return export
 
@@ -73,7 +85,8 @@ class Cells:
         if self.file.is_file() and (kept := json.loads(self.file.read_text()))["made_by"] == self.made_by:
             self.cells = kept["cells"]
         else:
-            shutil.rmtree(options.work / "runs", ignore_errors=True)
+            for made in ("runs", "model"):
+                shutil.rmtree(options.work / made, ignore_errors=True)
             self.write()
 
     def write(self):

@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 
+from layer_files import without_layer  # noqa: E402
 from marked_page import write_between_marks  # noqa: E402
 from write_performance import binary, machine, version  # noqa: E402
 
@@ -53,10 +54,15 @@ def goes_on(runs, name):
 
 
 def made_layer(options):
-    """The shipped model with a trained layer beside it."""
+    """The shipped model with a trained layer beside it, made anew where it comes with one, so that seeds and steps are those of the recipe."""
     runs, export = options.work / "runs", options.work / "runs/layer/export"
     if not (export / "model.safetensors").is_file():
-        run(["train", "sft", "--config", "recipes/countdown_mtp.toml", "--runs", runs, "--name", "layer", "--threads", options.threads, "--no-page", "--quiet", "--json", *goes_on(runs, "layer")])
+        bare = options.work / "model"
+        if not bare.exists():
+            part = bare.with_suffix(".partial")
+            shutil.rmtree(part, ignore_errors=True)
+            os.replace(without_layer(ROOT / "models/countdown-glm", part), bare)
+        run(["train", "sft", "--config", "recipes/countdown_mtp.toml", "--model", bare, "--runs", runs, "--name", "layer", "--threads", options.threads, "--no-page", "--quiet", "--json", *goes_on(runs, "layer")])
     return export
 
 

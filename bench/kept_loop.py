@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What kept forwards (docs/kept-forwards.md) save a client that changes nothing: `rl_loop` of tinker-cookbook, unmodified, against `lockstep serve --training` with
 --keep-forward off and all, in turns, a server each. Seconds of a step as the recipe tells them, of the steps in which it trained; the time of `off` over that of
-`all` in the same round.
+`all` in the same round. Beside it the device's seconds, by the server's /metrics, for a step's sampling and training: means over all steps.
 
     bench/kept_loop.py --model FOLDER/bf16 [--lockstep build/lockstep] [--batch 4] [--group 8] [--max-tokens 128] [--steps 6] [--rounds 7] [--threads N] [--json FILE]
 
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = 1.12
 NAME = "Qwen/Qwen3.5-9B-Base"  # the recipe's own model_name, by which it chooses its renderer; here an alias
 MODES = ("off", "all")
+WORK = ("rollouts", "training")  # classes of the device's work
 
 
 class Server(StartedServer):
@@ -36,10 +37,19 @@ class Server(StartedServer):
                    "--no-access-log", "--log-level", "error", "--keep-forward", mode, *(["--keep-forward-megabytes", options.megabytes] if mode != "off" else [])]  # fmt: skip
         super().__init__(command)
 
+    def metrics(self):
+        return urllib.request.urlopen(f"{self.url}/metrics").read().decode()
+
+    def device_seconds(self):
+        """Of each class of work, of all keys together."""
+        found = {}
+        for work, seconds in re.findall(r'^lockstep_device_seconds_total\{class="(\w+)"[^}]*\} ([\d.e+-]+)$', self.metrics(), re.M):
+            found[work] = found.get(work, 0) + float(seconds)
+        return found
+
     def rows(self):
         """Rows that training read, computed beside them, and those that were dropped; and memory of kept rows. None of a server that keeps none."""
-        text = urllib.request.urlopen(f"{self.url}/metrics").read().decode()
-        return {name: float(value) for name, value in re.findall(r"^lockstep_training_rows_(\w+?)(?:_total)? ([\d.e+]+)$", text, re.M)}
+        return {name: float(value) for name, value in re.findall(r"^lockstep_training_rows_(\w+?)(?:_total)? ([\d.e+]+)$", self.metrics(), re.M)}
 
 
 def write_questions(work):
@@ -63,7 +73,7 @@ def run(options, mode):
             done = subprocess.run([sys.executable, "-m", "tinker_cookbook.recipes.rl_loop", *arguments], cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(f"kept_loop: the recipe failed:\n{(done.stdout + done.stderr)[-3000:]}")
-            rows = server.rows()
+            rows, device = server.rows(), server.device_seconds()
         finally:
             server.stop()
         steps = [json.loads(line) for line in (work / "log/metrics.jsonl").read_text().splitlines()]
@@ -72,7 +82,8 @@ def run(options, mode):
         raise SystemExit(f"kept_loop: {len(trained)} of {len(steps)} steps trained on something, and the first one warms up; more questions: --batch, --group")
     if (mode == "all") != (rows.get("read", 0) > 0):
         raise SystemExit(f"kept_loop: with --keep-forward {mode} training read {rows.get('read', 0):.0f} kept rows")
-    return {"step": statistics.median(trained[1:]), "trained": len(trained), **{f"rows_{name}": rows.get(name, 0) for name in ("kept", "read", "beside", "dropped")}}
+    return {"step": statistics.median(trained[1:]), "trained": len(trained), "device": {work: device.get(work, 0) / len(steps) for work in WORK},
+            **{f"rows_{name}": rows.get(name, 0) for name in ("kept", "read", "beside", "dropped")}}  # fmt: skip
 
 
 def main():
@@ -93,7 +104,8 @@ def main():
     for mode, runs in found.items():
         ratios = [off["step"] / one["step"] for off, one in zip(found["off"], runs)]
         row = {"mode": mode, "step": statistics.median(one["step"] for one in runs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
-               "trained": sum(one["trained"] for one in runs), **{key: statistics.median(one[key] for one in runs) for key in runs[0] if key.startswith("rows_")}}  # fmt: skip
+               "trained": sum(one["trained"] for one in runs), "device": {work: statistics.median(one["device"][work] for one in runs) for work in WORK},
+               **{key: statistics.median(one[key] for one in runs) for key in runs[0] if key.startswith("rows_")}}  # fmt: skip
         table.append(row)
         print(f"{mode:4} step {row['step']:.3f} s; {row['ratio']:.2f} ({min(ratios):.2f} to {max(ratios):.2f}) of off; rows read {row['rows_read']:.0f}, computed beside them {row['rows_beside']:.0f}", flush=True)
     if options.json:

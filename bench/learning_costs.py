@@ -6,7 +6,7 @@
 ppo        a step's training of PPO with a critic of all weights against GRPO's on the same tokens: Countdown, groups of 8, a learning rate of 0 for the
            policy, so that both sample the same completions in every step (checked). The policy's and the critic's seconds, without sampling
 critic     the most memory that a run of an adapter holds with a critic that is an adapter, against the same run without a critic; and that a run of all
-           weights holds with a critic of all weights, against what `lockstep plan --critic full` says of as many rows
+           weights holds with a critic of all weights, against what `lockstep plan --critic full --rollouts` says of as many rows
 kept-sets  sampling with top-k that tells kept sets against the same without, and a policy's step over them against one over all tokens, by
            build/bench/kept_sets (ninja -C build kept_sets): processor times, which other load changes less than the clock, of at least 15 rounds; beside
            their ratio's median the interval that holds it with 95%
@@ -92,10 +92,10 @@ def critic(options):
     # Without shared prompts, so that the rows of a step are those that the plan is of.
     runs = [trained("rl", options.model, *words, "--algorithm", "ppo", "--critic", "full", "--share-prompts", "off", threads=options.threads) for _ in range(options.rounds)]
     length = math.ceil(max(step["rows"] for steps, _, _ in runs for step in steps) / (problems * rollouts))
-    planned = plan(options.model, "--sequences", problems * rollouts, "--length", length, "--critic", "full", threads=options.threads)["verdict"]["needed_bytes"]
+    planned = plan(options.model, "--sequences", problems * rollouts, "--length", length, "--critic", "full", "--rollouts", problems * rollouts, threads=options.threads)["verdict"]["needed_bytes"]
     peaks = [most for _, _, most in runs]
     yield {"case": "all weights of SmolLM2 and a critic of all weights", "what": "planned", "bytes": statistics.median(peaks),
-           "against": f"what `lockstep plan --critic full` needs for {problems * rollouts} sequences of {length} tokens, the program with it", "against_bytes": planned,
+           "against": f"what `lockstep plan --critic full --rollouts {problems * rollouts}` needs for sequences of {length} tokens, the program with it", "against_bytes": planned,
            **ratio_of([(most, planned) for most in peaks])}  # fmt: skip
 
 

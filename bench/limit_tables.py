@@ -40,7 +40,8 @@ def loop_table(data):
              "| kept | step, s | times as fast as off (range over rounds) | steps that trained | rows kept in sampling | read in training | computed beside them | dropped |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["table"]:
         lines.append(f"| {r['mode']} | {r['step']:.2f} | {span(r)} | {r['trained']} | {r['rows_kept']:,.0f} | {r['rows_read']:,.0f} | {r['rows_beside']:,.0f} | {r['rows_dropped']:,.0f} |")
-    return lines
+    told = [f"{r['device']['rollouts']:.2f} s sampling and {r['device']['training']:.2f} s training with `{r['mode']}`" for r in data["table"] if "device" in r]
+    return [*lines, "", f"Of the device's time a step has {', '.join(told)}: means over all steps, those that did not train among them."] if told else lines
 
 
 # Operations below this share of a run are told together.

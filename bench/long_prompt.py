@@ -3,6 +3,7 @@
 long that prompt takes, beside them and alone. All in one run; percentiles over tokens of all streams.
 
     python3 bench/long_prompt.py --model DIR [--lockstep build/lockstep] [--tokens 262144] [--streams 8] [--seconds 20] [--threads N] [--without-alone] [--json FILE]
+        [--page docs/long-context.md]
 
 A prompt is random ids without repetition of its beginning, so no cache knows it. Guessing ahead is off: a stream has one token a step.
 """
@@ -15,7 +16,13 @@ import threading
 import time
 from pathlib import Path
 
+from marked_page import write_between_marks
+from performance_tables import judged
 from started_server import StartedServer
+from write_performance import machine, version
+
+MARKS = "long_prompt"
+MOST = 3  # of the 95th percentile alone: the aim
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -82,6 +89,17 @@ def told(gaps):
     return {"tokens": len(gaps), "median_ms": at(0.5), "p95_ms": at(0.95), "longest_ms": 1000 * gaps[-1]}
 
 
+def page_text(result, threads):
+    ends = (f"The prompt had its token after {result['prompt_seconds_beside']:.0f} s" if result["prompt_done"] else
+            f"The prompt was not through after {result['prompt_seconds_beside']:.0f} s, so that is its beginning")  # fmt: skip
+    alone = f", and alone after {result['prompt_seconds_alone']:.0f} s" if "prompt_seconds_alone" in result else ""
+    rows = [f"| {name} | {told['tokens']} | {told['median_ms']:.1f} | {told['p95_ms']:.1f} | {told['longest_ms']:.1f} |"
+            for name, told in (("alone", result["alone"]), ("beside the prompt", result["beside"]))]  # fmt: skip
+    return "\n".join([f"Measured by `bench/long_prompt.py`, {version().splitlines()[0]}: {result['streams']} streams and a prompt of {result['tokens']:,} tokens, {threads or 'all'} threads.", "",
+                      f"Machine: {machine()}", "", "| streams | tokens | median between two, ms | 95th percentile, ms | longest, ms |", "|---|---|---|---|---|", *rows, "",
+                      f"The 95th percentile beside the prompt is {judged(result['p95_times'], most=MOST)} times that alone (aim {MOST} at most). {ends}{alone}."])  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True)
@@ -92,6 +110,7 @@ def main():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--without-alone", action="store_true", help="do not time the prompt alone")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--page", type=Path)
     o = parser.parse_args()
     server = Server(o)
     result = {"tokens": o.tokens, "streams": o.streams}
@@ -120,6 +139,8 @@ def main():
     print(json.dumps(result, indent=1))
     if o.json:
         o.json.write_text(json.dumps(result, indent=1) + "\n")
+    if o.page:
+        write_between_marks(o.page, MARKS, page_text(result, o.threads))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,8 @@ function(lockstep_folder name)
       set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${tests_at_once})
       target_compile_options(test_${name} PRIVATE -Wno-subobject-linkage)
       # Those that bring an operator new of their own: inlined into others it looks mismatched to the compiler.
-      file(GLOB_RECURSE alone ${CMAKE_SOURCE_DIR}/src/${name}/allocation_failure_test.cpp ${CMAKE_SOURCE_DIR}/src/${name}/checkpoint_memory_test.cpp)
+      file(GLOB_RECURSE alone ${CMAKE_SOURCE_DIR}/src/${name}/allocation_failure_test.cpp ${CMAKE_SOURCE_DIR}/src/${name}/checkpoint_memory_test.cpp
+                        ${CMAKE_SOURCE_DIR}/src/${name}/custom_loss_memory_test.cpp)
       set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
     if(name MATCHES ${quick_tests})

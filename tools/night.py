@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import over_processes
+
 ROOT = Path(__file__).resolve().parent.parent
 MOST_MINUTES = 180  # of a whole night, on two processors
 # As lockstep parity compares them (parity_layouts in src/parity/parity_run.cpp).
@@ -52,12 +54,18 @@ WITHOUT_TURN = {
     "kills": "as long as it is given, here 13 minutes",
     "regions": "needs root and TUN",
     "give-way": "up to 15 minutes, which is long for a turn",
+    "drafts-million": "as long as a million of each takes; fewer of them are in every run",
+    **{f"clients-{suite}": "up to 40 minutes; some of their tests are in every run (`test_over_processes.py` of both)" for suite in ("openai", "training")},
+    "slow-ranks": "up to 45 minutes; their shorter forms are in every run",
+    "slurm": "needs root, network namespaces and Slurm's daemons",
     **{f"cuda-{a}": "`.ci/run` compiles GPU code for one architecture each time anyway, by turns of its own" for a in ARCHITECTURES},
 }
 
 # Of the test programs, whose tests are of bits and not of shares, times or numbers of pieces. Run with giving way at every boundary.
 GIVE_WAY = ("unit/test_kernels/*", "unit/test_model/*", "unit/test_engine/*", "unit/test_train/*", "unit/test_trained/*", "unit/test_parity/*", "unit/test_system/*",
             "unit/test_host/GiveWay*", "unit/test_host/Resting*")
+# Tests of guesses ahead that count tokens or draws, a million of them with LOCKSTEP_SLOW_TESTS=1.
+MILLIONS = ("unit/test_engine/Drafts.AHundredThousandTokens*", "unit/test_engine/MtpDrafts.ManyTokens*", "unit/test_engine/Verify.*", "unit/test_engine/Rejection.*")
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,12 @@ PARTS = [
     plain("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", by_name=True, may_lack=True),
     plain("regions-short", 2, "command", "/usr/bin/python3 -B bench/regions.py --short", "the same with fewer steps on faster wires", may_lack=True),
     *[plain(f"ranks-{layout.replace('=', '').replace(',', '-')}", 1, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
+    plain("drafts-million", 90, "long", "", "answers with guesses ahead beside those without, and draws of rejection sampling, a million of each", by_name=True),
     plain("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", spare=True),
+    plain("clients-openai", 25, "clients", "api", "the tests of tests/api against servers over two processes", spare=True),
+    plain("clients-training", 40, "clients", "training", "those of tests/training against training servers over two processes", spare=True),
+    plain("slow-ranks", 45, "slow", "script/rank_troubles script/mpi_serve unit/test_train/RankFamilies", "tests of ranks with LOCKSTEP_SLOW_TESTS=1: 200 troubles, more layouts", spare=True),
+    plain("slurm", 15, "command", "/usr/bin/python3 -B tools/slurm_trial.py", "the batch scripts of recipes/slurm on Slurm's own daemons, preempted and queued again", by_name=True, may_lack=True),
     *[part for program, made in SANITIZED.items() for part in parts_of(program, made)],
     *[plain(f"cuda-{a}", 3, "cuda", a, f"GPU code for compute capability {a}, by nvcc", by_name=True) for a in ARCHITECTURES],
 ]
@@ -204,6 +217,27 @@ class Runner:
             tally.add_pass()
             self.checks.say(f"PASS night/{part.name} ({seconds:.0f} s)")
 
+    def clients(self, part, tally, environment, end):
+        """The tests of a folder whose servers can be run over processes, and how many cannot (tests/over_processes.txt)."""
+        if lacking := over_processes.lacking(environment["LOCKSTEP_BINARY"]):
+            return tally.add_skip(f"night/{part.name}", lacking)
+        names = [name for name in self.checks.oracle_names() if name.startswith(f"{part.argument}/")]
+        wanted, out = over_processes.run_over_processes(names, over_processes.left_out())
+        self.checks.say(f"night: {len(wanted)} tests over two processes; {len(out)} are left out, with reasons in tests/over_processes.txt")
+        over = {**environment, "LOCKSTEP_BINARY": str(over_processes.wrapped(environment["LOCKSTEP_BINARY"]))}
+        self.checks.run_oracle(tally, [], over, max(1, end - time.monotonic()) / 2, f"night/{part.name}", wanted)  # it takes twice that as its limit
+
+    def slow(self, part, tally, environment, end):
+        """Scripts, and tests of programs by a part of their names, in their long forms."""
+        environment = {**environment, "LOCKSTEP_SLOW_TESTS": "1"}
+        for name in part.argument.split():
+            group, own, *tests = name.split("/")
+            left = max(1, end - time.monotonic())
+            if group == "script":
+                self.checks.run_script(ROOT / f"tests/check.d/{own}.sh", tally, environment, left)
+            else:
+                self.checks.run_unit(self.build / own, tally, tests, environment, left)
+
     def everywhere(self, part, tally, environment, end):
         """Runs tests with LOCKSTEP_GIVE_WAY (src/base/give_way_everywhere.h); its seed repeats the drawn boundaries, as far as threads do."""
         environment = {**environment, "LOCKSTEP_GIVE_WAY": os.environ.get("LOCKSTEP_GIVE_WAY") or str(int(time.time()))}
@@ -213,6 +247,11 @@ class Runner:
         program = str(Path(environment["LOCKSTEP_BINARY"]).with_name("lockstep_faults"))
         self.watched(part, tally, [program, "parity", "--model", "models/countdown-glm", "--fuzz", "20"], environment, end)
         self.demo(Part(part.name, part.minutes, part.kind, "--quick", part.what), tally, {**environment, "LOCKSTEP_BINARY": program}, end)
+
+    def long(self, part, tally, environment, end):
+        """Runs tests in their long form."""
+        for name in dict.fromkeys(pattern.split("/")[1] for pattern in MILLIONS):
+            self.checks.run_unit(self.build / name, tally, list(MILLIONS), {**environment, "LOCKSTEP_SLOW_TESTS": "1"}, max(1, end - time.monotonic()))
 
     def program(self, part, tally, environment, end):
         """Builds a program of cmake/Night.cmake, and runs its tests, or a shard of them, as checks of their own."""

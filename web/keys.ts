@@ -14,6 +14,7 @@ const meanings: Record<string, Meaning> = {
   eval_loss: { title: "Held-out loss", note: "of sequences that are not learned", unit: "nats" },
   index_loss: { title: "Indexer loss", note: "KL of the indexers per row", unit: "nats" },
   mtp_loss: { title: "Drafts' loss", note: "of the layer of multi-token prediction, mean over its depths", unit: "nats" },
+  mtp_variation: { title: "Drafts' loss of overlap", note: "of the layer of multi-token prediction, where --mtp-loss is tv or both", unit: "" },
   mtp_index_loss: { title: "Drafts' indexer loss", note: "KL of that layer's indexer per row", unit: "nats" },
   mtp_gradient_norm: { title: "Drafts' gradient norm", note: "of that layer, before clipping", unit: "norm" },
   mtp_learning_rate: { title: "Drafts' learning rate", note: "of that layer", unit: "rate" },
@@ -71,6 +72,19 @@ const meanings: Record<string, Meaning> = {
   trained_tokens: { title: "Trained tokens", note: "of the step", unit: "tokens" },
   rows: { title: "Rows", note: "computed in training", unit: "rows" },
   pairs_skipped_share: { title: "Key pairs skipped", note: "share that the index selection left out", unit: "share" },
+  rows_sampled: { title: "Rows sampled", note: "positions of texts that the engine computed", unit: "rows" },
+  rows_asked: { title: "Rows asked for", note: "by the lengths of what was trained: computed and kept together", unit: "rows" },
+  rows_computed: { title: "Rows computed", note: "by the trainer's forward", unit: "rows" },
+  rows_kept: { title: "Rows kept", note: "that training read from what sampling kept, and did not compute", unit: "rows" },
+  rows_recomputed: { title: "Rows computed again", note: "by a backward that recomputes", unit: "rows" },
+  kept_rows_dropped: { title: "Kept rows dropped", note: "for want of memory (--keep-forward-megabytes)", unit: "rows" },
+  kept_rows_compared: { title: "Kept rows compared", note: "with the same rows computed again (--verify-kept)", unit: "rows" },
+  kept_bytes: { title: "Memory of kept rows", note: "the most so far", unit: "bytes" },
+  publish_bytes: { title: "Published", note: "bytes that the store got since the step before", unit: "bytes" },
+  publish_full_bytes: { title: "Whole weights", note: "bytes that they would take without what followers have", unit: "bytes" },
+  publish_seconds: { title: "Waited for publishing", note: "seconds of the step", unit: "s" },
+  publish_beside_seconds: { title: "Publishing", note: "seconds beside training", unit: "s" },
+  publish_sequence: { title: "Snapshot", note: "number of the newest one", unit: "snapshots" },
   accepted_length: { title: "Accepted length", note: "tokens that a forward with a guess ahead gave, the model's own counted", unit: "tokens" },
   ranks_computed_seconds: { title: "Ranks computed", note: "seconds of the step, of process 0's ranks together", unit: "s" },
   ranks_waited_seconds: { title: "Ranks waited", note: "for other ranks and for what they send, of process 0's together", unit: "s" },
@@ -83,23 +97,34 @@ const meanings: Record<string, Meaning> = {
 };
 
 const groups: Group[] = [
-  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "mtp_loss", "mtp_index_loss", "entropy", "reference_k1", "reference_k3", "zero_spread", "groups_redrawn", "groups_dropped", "unanswered", "unjudged_tokens", "ended", "turns", "chains"] },
+  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "mtp_loss", "mtp_variation", "mtp_index_loss", "entropy", "reference_k1", "reference_k3", "zero_spread", "groups_redrawn", "groups_dropped", "unanswered", "unjudged_tokens", "ended", "turns", "chains"] },
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Critic", keys: ["explained_variance", "value_loss", "mean_value", "mean_return", "values_held", "advantage_min", "advantage_p10", "advantage_median", "advantage_p90", "advantage_max", "critic_gradient_norm", "critic_seconds"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm", "updates", "policy_k3", "policy_clipped", "mini_batches_skipped", "mtp_learning_rate", "mtp_gradient_norm"] },
   { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "teacher_seconds", "seconds", "completions", "tokens", "trained_tokens", "rows", "proximal_forwards", "accepted_length", "pairs_skipped_share", "dense_attention"] },
+  { title: "Kept forwards", keys: ["rows_sampled", "rows_asked", "rows_kept", "rows_computed", "rows_recomputed", "kept_rows_dropped", "kept_rows_compared", "kept_bytes"] },
+  { title: "Publishing", keys: ["publish_seconds", "publish_beside_seconds", "publish_bytes", "publish_full_bytes", "publish_sequence"] },
   { title: "Ranks", keys: ["ranks_computed_seconds", "ranks_waited_seconds", "ranks_sent_seconds", "ranks_saving_seconds", "ranks_bytes", "ranks_sent_bytes", "launch_start"] },
 ];
 
-// A key for each teacher: divergence_NAME.
-const ofTeachers = "divergence_";
+// Keys with a name behind: a key for each teacher, for each kind of problem, for each depth of the layer for drafts.
+const families: { begins: string; of: (name: string) => Meaning }[] = [
+  { begins: "divergence_", of: (name) => ({ title: `Divergence from ${name}`, note: "of a teacher, mean over the tokens that it judged", unit: "nats" }) },
+  { begins: "rate_", of: (name) => ({ title: `Rate of ${name}`, note: "probability of a whole reference of this kind, before it is trained (--hold-rate)", unit: "share" }) },
+  { begins: "mtp_loss_", of: (depth) => ({ title: `Drafts' loss, depth ${depth}`, note: "of the layer of multi-token prediction", unit: "nats" }) },
+  { begins: "mtp_overlap_", of: (depth) => ({ title: `Drafts' overlap, depth ${depth}`, note: "mean probability that its guess is accepted", unit: "share" }) },
+];
+const familyOf = (key: string) => families.find((family) => key.startsWith(family.begins));
 
-export const meaning = (key: string): Meaning =>
-  meanings[key] ??
-  (key.startsWith(ofTeachers) ? { title: `Divergence from ${key.slice(ofTeachers.length)}`, note: "of a teacher, mean over the tokens that it judged", unit: "nats" } : { title: key, note: "", unit: "" });
+export const meaning = (key: string): Meaning => {
+  if (meanings[key]) return meanings[key];
+  const family = familyOf(key);
+  return family ? family.of(key.slice(family.begins.length)) : { title: key, note: "", unit: "" };
+};
 
 export function grouped(keys: string[]): Group[] {
-  const own = groups.map((group) => (group.title === "Learning" ? { ...group, keys: [...group.keys, ...keys.filter((key) => key.startsWith(ofTeachers))] } : group));
+  const named = keys.filter((key) => !meanings[key] && familyOf(key));
+  const own = groups.map((group) => (group.title === "Learning" ? { ...group, keys: [...group.keys, ...named] } : group));
   const known = new Set(own.flatMap((group) => group.keys));
   const all = [...own, { title: "Other", keys: keys.filter((key) => !known.has(key)) }];
   return all.map((group) => ({ title: group.title, keys: group.keys.filter((key) => keys.includes(key)) })).filter((group) => group.keys.length > 0);

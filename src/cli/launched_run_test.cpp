@@ -55,6 +55,7 @@ TEST(LaunchedRun, WhatIsWrongIsRefusedAsTheCommandRefusesIt) {
   EXPECT_NE(refused({"serve", "--model", "x"}).find("behind -- stands 'serve --model', allowed is train KIND"), std::string::npos);
   EXPECT_NE(refused({}).find("allowed is train KIND"), std::string::npos);
   EXPECT_NE(refused({"train", "nothing"}).find("unknown kind 'nothing'"), std::string::npos);
+  EXPECT_NE(refused({"train", "grpo"}).find("lockstep train rl --algorithm grpo"), std::string::npos);
   EXPECT_NE(refused({"train", "sft", "--modle", "x"}).find("did you mean '--model'"), std::string::npos);
   EXPECT_NE(refused({"train", "sft", "--model", kModel, "--transport", "threads"}).find("--transport is threads"), std::string::npos);
   // The next table is an ordinary one again.

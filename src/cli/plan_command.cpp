@@ -10,6 +10,7 @@
 #include "planning/mechanisms.h"
 #include "planning/memory_verdict.h"
 #include "planning/token_flop.h"
+#include "runs/local_mtp.h"
 
 namespace lockstep {
 namespace {
@@ -108,6 +109,16 @@ int plan_command(const Arguments& arguments) {
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.integer("critic-rank", &training.critic_rank, 1, 256, "R", "train: rank of an adapter that is the critic");
   table.refused("without --critic adapter", [&training] { return training.critic != "adapter"; });
+  table.integer("rollouts", &training.rollouts, 0, 1 << 16, "N",
+                "train: sequences of --length tokens that a sampler beside it has at a time, as in `train rl`: its own copy of the weights, keys and values; "
+                "0: none");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("over several --ranks", [&settings] { return planned_layout(settings.ranks).size() > 1; });
+  table.integer("mtp-depths", &training.mtp_depths, 0, MtpSettings::kMostDepths, "N",
+                "train: the layer of multi-token prediction, its own or a new one, trained beside it so many tokens ahead, as `train sft --mtp-depths`; 0: it "
+                "is not trained");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("with --teacher", [&training] { return !training.teacher.empty(); });
   table.text("teacher", &training.teacher, "MODEL",
              "train: another model beside it, named as --model is, from whose distribution over the whole vocabulary it learns, as `train distill` does");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
@@ -137,8 +148,8 @@ int plan_command(const Arguments& arguments) {
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
-                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "teacher", "keep-forward",
-                 "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "rollouts", "mtp-depths",
+                 "teacher", "keep-forward", "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 

@@ -10,6 +10,7 @@
 #include "cli/toml.h"
 #include "launch/launch_word.h"
 #include "losses/preference_losses.h"
+#include "rl/algorithms/algorithms.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "runs/training_state.h"
@@ -165,6 +166,8 @@ int train_command(const Arguments& arguments) {
     std::fputs(text.c_str(), stdout);
     return kExitOk;
   }
+  for (const AlgorithmRow& row : algorithm_rows())  // a name like those of preferences' losses: of `grpo` the nearest kind is orpo
+    if (row.name == kind) throw UsageError(fmt::format("train: unknown kind '{}'; here it is `lockstep train rl --algorithm {}`", kind, kind));
   std::vector<std::string> kinds{"sft", "rl", "preference", "distill"};
   kinds.insert(kinds.end(), losses.begin(), losses.end());
   throw UsageError(fmt::format("train: unknown kind '{}', {}", kind.substr(0, 60), allowed_are(kind, kinds)));

@@ -3,6 +3,7 @@
 // -dLoss/dlogprob, and the weighted cross-entropy then has the loss's gradient (host/batch_loss_operation.cpp).
 //   if (is_batch_loss(name)) { PreparedBatch prepared; auto loss = make_batch_loss(batch, limits, prepared); loss->weigh(prepared, 0, logprobs); }
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -43,8 +44,8 @@ std::string teacher_option(const TrainingBatch& batch);
 // input; an odd number of data for a loss over pairs.
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared);
 // `batch` outlives it. `weighs_prompts`: weights of the data, or masks, say which rows are prompts, as those of other losses do; else they are what the loss
-// makes of them.
+// makes of them. `room`: told of a datum's memory before weigh() takes it (losses/graph_tape.h).
 std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, bool weighs_prompts,
-                                                  const BatchLimits& limits, PreparedBatch& prepared);
+                                                  const BatchLimits& limits, PreparedBatch& prepared, std::function<void(std::int64_t bytes)> room = {});
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@ struct BatchLossRun {
   std::size_t weighed = 0;                    // so many of them are, and have weights of the loss
   std::vector<std::vector<float>> scored;     // log-probabilities from `next` on, until all of a piece is weighed
   std::vector<std::vector<float>> untrained;  // log-probabilities of those that are compared with
+  MemoryLedger::Claim weighing;               // of what a traced loss computes for a datum, while a turn weighs
   bool begun = false;
 };
 
@@ -48,6 +49,12 @@ void check_weighed(const BatchLossRun& run, std::size_t place) {
   const std::vector<float>& weights = run.prepared.sequences[place].weights;
   if (!std::all_of(weights.begin(), weights.end(), [](float weight) { return std::isfinite(weight); }))
     fail(ErrorCode::numeric, "data[{}]: the loss's derivative by a log-probability is beyond fp32, or no number", run.loss->datum(place));
+}
+
+// Claims what a traced loss computes before it is taken. The claim grows with the datum that takes most, and ends with the turn.
+void claim_for_loss(const OnExecutor& on, MemoryRoom& memory, const HostedModel& model, BatchLossRun& run, std::int64_t bytes) {
+  if (bytes <= run.weighing.bytes()) return;
+  memory.grow(on, run.weighing, bytes, fmt::format("a datum under a traced loss of model '{}' ({} in all so far)", model.id, megabytes_text(bytes)));
 }
 
 // Weighs what was scored up to `end`, for so many seconds, one at least. True: all of it. A loss that a client traced may take seconds for each datum, and so
@@ -112,9 +119,14 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
           fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is {}", name, limits.values ? "value" : "cross_entropy");
         const bool shares = shares_backward(run->batch.loss);
         run->batch.loss.config.erase(kSharePrompts);  // no option of the loss's own
-        run->loss = name == "custom"
-                        ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), shares, limits, run->prepared)
-                        : make_batch_loss(run->batch, limits, run->prepared);
+        if (name == "custom") {
+          const auto claimed = [this, weighed = run.get(), whose = &model](std::int64_t bytes) {
+            claim_for_loss(OnExecutor(*commons_.base->executor), tools_.memory, *whose, *weighed, bytes);
+          };
+          run->loss = make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), shares, limits, run->prepared, claimed);
+        } else {
+          run->loss = make_batch_loss(run->batch, limits, run->prepared);
+        }
         if (shares) share_weighed_prompts(*run->loss, limits.max_positions, run->prepared);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
@@ -144,7 +156,10 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         if (teacher.weights) run->loss->told(run->next, scores_under(commons_.runtime(), teacher, piece()));
         run->scored = trained.score(piece());
       }
-      if (!weigh_for(*run, end, commons_.options.turn_seconds)) return NumberedOperation::Worked{.again = true};
+      run->weighing = tools_.memory.claim(on, "losses", owner, 0, "a loss");
+      const bool all_weighed = weigh_for(*run, end, commons_.options.turn_seconds);
+      run->weighing.release();
+      if (!all_weighed) return NumberedOperation::Worked{.again = true};
       std::vector<std::size_t> places(end - run->next);
       std::iota(places.begin(), places.end(), run->next - untrained);
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
@@ -160,6 +175,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
       if (end < all.size()) return NumberedOperation::Worked{.again = true};
       result = trained.finish();
     } catch (...) {
+      run->weighing.release();
       if (run->begun) tools_.gradients.drop(on, model);
       throw;
     }

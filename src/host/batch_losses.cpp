@@ -143,12 +143,13 @@ class DistillBatchLoss final : public BatchLoss {
 // The loss of each datum, as a number and as weights.
 class CustomBatchLoss final : public BatchLoss {
  public:
-  CustomBatchLoss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss) : batch_(batch), loss_(std::move(loss)) {}
+  CustomBatchLoss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, GraphRoom room)
+      : batch_(batch), loss_(std::move(loss)), room_(std::move(room)) {}
   void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) override {
     for (std::size_t i = 0; i < logprobs.size(); ++i) {
       const std::size_t d = first + i;
       try {
-        const CustomLoss::Result result = loss_->run(logprobs[i], prepared.shapes[d], batch_.data[d].inputs);
+        const CustomLoss::Result result = loss_->run(logprobs[i], prepared.shapes[d], batch_.data[d].inputs, room_);
         total_ += result.loss;
         sums_.resize(result.metrics.size(), 0.0);
         for (std::size_t m = 0; m < result.metrics.size(); ++m) sums_[m] += result.metrics[m];
@@ -174,7 +175,7 @@ class CustomBatchLoss final : public BatchLoss {
     const std::ptrdiff_t shared = sequence.shared_prefix * sequence.targets_per_row;
     std::vector<float> others = logprobs;
     std::fill_n(others.begin(), shared, -1.0f);
-    const CustomLoss::Result other = loss_->run(others, prepared.shapes[d], batch_.data[d].inputs);
+    const CustomLoss::Result other = loss_->run(others, prepared.shapes[d], batch_.data[d].inputs, room_);
     const bool derived = std::any_of(result.gradient.begin(), result.gradient.begin() + shared, [](float slope) { return slope != 0; });
     if (derived || other.loss != result.loss || other.gradient != result.gradient || other.metrics != result.metrics)
       fail(ErrorCode::invalid_argument,
@@ -184,6 +185,7 @@ class CustomBatchLoss final : public BatchLoss {
 
   const TrainingBatch& batch_;
   std::shared_ptr<const CustomLoss> loss_;
+  const GraphRoom room_;
   double total_ = 0;
   std::vector<double> sums_;
 };
@@ -208,13 +210,13 @@ std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const Bat
 }
 
 std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, bool weighs_prompts,
-                                                  const BatchLimits& limits, PreparedBatch& prepared) {
+                                                  const BatchLimits& limits, PreparedBatch& prepared, std::function<void(std::int64_t bytes)> room) {
   if (limits.values) refuse_loss(batch.loss.name, true);
   prepared = prepare_plain(batch, limits,
                            "a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
                            "target_logprob_support=sampling_support",
                            [&](const std::string& name) { return name == "target_tokens" || (weighs_prompts && (name == "weights" || name == "mask")); });
-  return std::make_unique<CustomBatchLoss>(batch, std::move(loss));
+  return std::make_unique<CustomBatchLoss>(batch, std::move(loss), std::move(room));
 }
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@ constexpr TrainingRemedy kTrainingRemedies[] = {
     {"models", "those that do not run go to disk by themselves"},
     {"gradients", "they go to disk with their models"},
     {"kept forwards", "they go by themselves (--reuse-megabytes, --keep-forward-megabytes)"},
+    {"losses", "they go when the datum is computed; shorter data take less, and so do losses of fewer and smaller tensors"},
     {"samplers", "those that no request uses go by themselves (--sampler-megabytes)"},
 };
 }  // namespace

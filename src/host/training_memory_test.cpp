@@ -228,6 +228,65 @@ TEST(TrainingMemory, AGradientThatDoesNotFitIsThatOperationsErrorAndLosesNothing
   EXPECT_FALSE(bench.result(bench.step(model, 6)).failed());
 }
 
+// A loss that adds the log-probabilities to zeros of 4 MB, which takes some 32 MB for a datum. Its id.
+std::string large_loss(TrainingBench& bench, const std::string& session) {
+  const auto ref = [](const char* name) -> TrainingJson { return {{"ref", name}}; };
+  TrainingJson nodes = TrainingJson::array();
+  nodes.push_back({{"op", "placeholder"}, {"name", "logprobs"}, {"target", "logprobs"}});
+  const auto call = [&](const char* name, const char* target, const TrainingJson& arguments) {
+    nodes.push_back({{"op", "call_function"}, {"name", name}, {"target", target}, {"args", arguments}});
+  };
+  call("sum", "torch.sum", TrainingJson::array({ref("logprobs")}));
+  call("zeros", "torch.zeros", TrainingJson::array({1 << 19}));
+  call("all", "torch.add", TrainingJson::array({ref("zeros"), ref("sum")}));
+  call("loss", "torch.mean", TrainingJson::array({ref("all")}));
+  const TrainingJson result = {{"tuple", TrainingJson::array({ref("loss"), {{"dict", TrainingJson::object()}}})}};
+  nodes.push_back({{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", TrainingJson::array({result})}});
+  TrainingJson input, document;
+  input["name"] = "logprobs";
+  input["rank"] = 1;
+  document["name"] = "large";
+  document["inputs"] = TrainingJson::array({input});
+  document["graph"] = {{"format", 1}, {"nodes", nodes}};
+  const Outcome loss = bench.result(bench.service->custom_losses().create("me", session, 0, document, [](const std::string& id) {
+    return Outcome{"text/plain", id, {}, {}};
+  }));
+  EXPECT_FALSE(loss.failed()) << loss.message;
+  return loss.bytes;
+}
+
+// What a traced loss computes has its room while it is computed, that of one datum however many there are, and nothing else is lost where it has none.
+TEST(TrainingMemory, WhatATracedLossComputesIsClaimedAndRefusedWithTheFigures) {
+  const auto run = [](bool limited) {
+    LimitedBench bench(256 * kMegabyte, {.tokens_a_step = 4096, .turn_seconds = 60});
+    const std::string session = bench.session(), model = bench.model(session, 0, 0);
+    TrainingBatch large = training_batch(2, 3);
+    large.loss.name = "custom";
+    large.loss.config["loss_id"] = large_loss(bench, session);
+    std::string bits = bench.result(bench.batch(model, 1, training_batch(1, 3))).bytes;
+    std::int64_t next = 2;
+    if (limited) {
+      const MemoryLedger::Claim others = bench.leave(8 * kMegabyte);
+      const Outcome refused = bench.result(bench.batch(model, next++, large));
+      EXPECT_TRUE(refused.failed());
+      EXPECT_NE(refused.message.find(fmt::format("a datum under a traced loss of model '{}' (", model)), std::string::npos) << refused.message;
+      EXPECT_NE(refused.message.find("losses: they go when the datum is computed"), std::string::npos) << refused.message;
+      EXPECT_EQ(bench.base->ledger->held("losses"), 0);
+    }
+    const MemoryLedger::Claim others = bench.leave(64 * kMegabyte);
+    for (int i = 0; i < 2; ++i) {
+      const Outcome batch = bench.result(bench.batch(model, next++, large));
+      EXPECT_FALSE(batch.failed()) << batch.message;
+      EXPECT_EQ(bench.base->ledger->held("losses"), 0);
+      bits += batch.bytes;
+    }
+    const Outcome step = bench.result(bench.step(model, next));
+    EXPECT_FALSE(step.failed()) << step.message;
+    return bits + step.bytes;
+  };
+  EXPECT_TRUE(run(true) == run(false));
+}
+
 // Five models in room for one with its gradients and a little, batches of several turns: nobody is refused, and each has the bits that it has alone.
 TEST(TrainingMemory, ModelsRestWithTheirGradients) {
   const auto run = [](bool limited) {

@@ -164,6 +164,8 @@ TEST_F(CriticJobs, ContradictionsAreToldBeforeTheModelIsLoaded) {
   EXPECT_NE(refusal([](RlJob& j) { j.rl.critic.kind = "ful"; }).find("did you mean"), std::string::npos);
   EXPECT_NE(refusal([](RlJob& j) { j.rl.advantages = "batch-whitened"; }).find("do not use it"), std::string::npos);
   EXPECT_NE(refusal([](RlJob& j) { j.rl.critic.gae.lambda = 2; }).find("lambda is 2"), std::string::npos);
+  const auto parted = [](RlJob& j) { j.rl.rollouts = 4, j.rl.share_prompts = "backward", j.stack.micro_batch = 3; };
+  EXPECT_NE(refusal(parted).find("micro_batch is 3, and the 4 rollouts"), std::string::npos) << refusal(parted);
   EXPECT_NE(refusal([](RlJob&) {}).find("/nowhere"), std::string::npos);
 }
 

@@ -141,6 +141,15 @@ TEST_F(Jobs, SharingThatIsChosenHasTheBitsOfSharingThatIsAskedFor) {
   on.run.resolved = {{"share_prompts", "auto"}};
   on.run.resume = true;
   EXPECT_THROW(run_rl(on), Error);
+  // Where the rule chooses the backward, a prompt's rollouts have to fit into a micro-batch: refused before a run is begun.
+  RlJob parted = rl("parted");
+  parted.rl.problems = parted.rl.rollouts = 4;
+  parted.rl.max_tokens = 12;
+  parted.rl.share_prompts = "auto";
+  parted.rl.share_prompts_from = 8;
+  parted.stack.micro_batch = 3;
+  EXPECT_THROW(run_rl(parted), Error);
+  EXPECT_FALSE(fs::exists(root_ / "parted"));
 }
 
 TEST_F(Jobs, PacksOfOnePromptShareItWhereItPays) {
@@ -172,6 +181,9 @@ TEST_F(Jobs, PacksOfOnePromptShareItWhereItPays) {
   indexer.environment.clear();
   indexer.data = (root_ / "data.jsonl").string();
   indexer.config.share_prompts = "backward";
+  EXPECT_THROW(run_sft_job(indexer), Error);
+  indexer.config.trained.rank = 4;  // without an indexer, but with two lines of a prompt in a step
+  indexer.config.micro_batch = 1;
   EXPECT_THROW(run_sft_job(indexer), Error);
   EXPECT_FALSE(fs::exists(root_ / "indexer"));
 }

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -21,11 +24,46 @@ namespace fs = std::filesystem;
 class MtpJobs : public testing::Test {
  protected:
   ~MtpJobs() override { fs::remove_all(root_); }
-  static std::string shipped_model() { return (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string(); }
+  // A copy of the shipped model that has no layer, whether that one has or not.
+  std::string shipped_model() const {
+    const fs::path shipped = fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm", bare = root_ / "without-layer";
+    if (fs::exists(bare)) return bare.string();
+    nlohmann::ordered_json config = nlohmann::ordered_json::parse(bytes_of(shipped / "config.json"));
+    fs::create_directories(root_);
+    fs::copy(shipped, bare);
+    const std::string all = bytes_of(shipped / "model.safetensors");
+    std::uint64_t length = 0;
+    std::memcpy(&length, all.data(), sizeof length);
+    const std::string prefix = "model.layers." + std::to_string(config.at("num_hidden_layers").get<int>()) + ".";
+    const nlohmann::ordered_json tensors = nlohmann::ordered_json::parse(all.substr(8, length));
+    nlohmann::ordered_json kept = nlohmann::ordered_json::object();
+    std::string data;
+    for (const auto& [name, tensor] : tensors.items()) {
+      if (name == "__metadata__" || name.starts_with(prefix)) continue;
+      const auto offsets = tensor.at("data_offsets").get<std::vector<std::size_t>>();
+      kept[name] = tensor;
+      kept[name]["data_offsets"] = std::vector<std::size_t>{data.size(), data.size() + offsets[1] - offsets[0]};
+      data += all.substr(8 + length + offsets[0], offsets[1] - offsets[0]);
+    }
+    std::string head = kept.dump();
+    head.resize((head.size() + 7) / 8 * 8, ' ');
+    length = head.size();
+    std::string size(sizeof length, '\0');
+    std::memcpy(size.data(), &length, sizeof length);
+    std::ofstream(bare / "model.safetensors", std::ios::binary | std::ios::trunc) << size << head << data;
+    config.erase("num_nextn_predict_layers");
+    std::ofstream(bare / "config.json", std::ios::trunc) << config.dump(2) << "\n";
+    return bare.string();
+  }
+  static std::string bytes_of(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
   SftJob job(const std::string& name, std::int64_t depths) {
     SftJob made;
     SftConfig& c = made.config;
     settings_of_run(c.run, c.runtime, root_, name);
+    c.runtime.model = shipped_model();
     made.environment = "countdown";
     c.asked.steps = 4;
     c.asked.batch = 2;

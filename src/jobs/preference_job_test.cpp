@@ -212,6 +212,24 @@ TEST_F(PreferenceJobs, ALineThatIsNoPairIsNamed) {
   EXPECT_FALSE(fs::exists(root_ / "bad"));
 }
 
+TEST_F(PreferenceJobs, ContradictionsAreToldBeforeTheModelIsRead) {
+  const auto told = [&](const std::string& loss, const auto& change) {
+    PreferenceJob wrong = job("wrong", loss, pairs());
+    wrong.config.runtime.model = "/nowhere";
+    change(wrong.config);
+    return refusal(wrong);
+  };
+  const auto has = [](const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
+  has(told("dpo", [](PreferenceConfig& c) { c.preference.loss = "dpoo"; }), "did you mean 'dpo'");
+  has(told("dpo", [](PreferenceConfig& c) { c.preference.beta = 0; }), "beta is 0");
+  has(told("dpo", [](PreferenceConfig& c) { c.run.name = "a/b"; }), "a/b");
+  const auto parted = [](PreferenceConfig& c) { c.share_prompts = SharePrompts::backward, c.micro_batch = 1; };
+  for (const std::string loss : {"dpo", "reward"}) has(told(loss, parted), "micro_batch is 1, and a pair");
+  has(told("kto", parted), "/nowhere");                    // whose answers share only where prompts are equal
+  has(told("dpo", [](PreferenceConfig&) {}), "/nowhere");  // all else is well
+  EXPECT_FALSE(fs::exists(root_ / "wrong"));
+}
+
 TEST_F(PreferenceJobs, LabelsAndPairsAreTheSameForKto) {
   std::string labels;
   for (int i = 0; i < 8; ++i) labels += fmt::format("{{\"prompt\":\"{} 2=9:\",\"completion\":\"{}\",\"label\":{}}}\n", i, i, i % 2 == 0);

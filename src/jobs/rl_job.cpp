@@ -5,6 +5,7 @@
 #include "base/choice.h"
 #include "rl/conversation_environment.h"
 #include "rl/shared_prompts.h"
+#include "runs/policy_loss.h"
 #include "runs/run_settings.h"
 #include "runs/training_state.h"
 
@@ -30,10 +31,15 @@ RlSummary run_rl(const RlJob& job) {
   check(job.rl);
   check_run_name(job.run.name);
   check_choice("export_dtype", job.export_dtype, {"bf16", "f32"});
+  check_sharing(share_prompts_by_name(job.rl.share_prompts), job.rl, job.stack.micro_batch);
   const auto environment = job.rl.chat ? make_conversation_environment(job.rl.environment, job.stack.runtime.model) : make_environment(job.rl.environment);
   RlStackSettings settings = job.stack;
   settings.profile_mix = job.allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
-  settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(job.rl, *environment, tokenizer); };
+  settings.sharing = [&](const Tokenizer& tokenizer) {
+    const SharePrompts chosen = sharing_of(job.rl, *environment, tokenizer);
+    check_sharing(chosen, job.rl, job.stack.micro_batch);
+    return chosen;
+  };
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);
   settings.stop = job.run.stop;
   settings.trained.seed = job.init_seed;
@@ -79,6 +85,10 @@ RlSummary run_rl(const RlJob& job) {
         fmt::format("rollouts of one prompt share it in the backward too; checkpoints say so by their training digest, {}; --share-prompts forward shares the "
                     "forward alone",
                     stack.trainer().training_digest()));
+  if (stack.rollout_profile().digest() == stack.profile().digest() && corrects_nothing(policy_loss(job.rl), job.rl.epochs * job.rl.mini_batches))
+    run.say(
+        "the correction changes nothing: the sampler has the trainer's own numbers, so its factor is 1 for every token; --rollout-profile with "
+        "--allow-profile-mix makes them differ");
   if (publishing) publishing->publish(true);  // what it begins with: followers take the whole copy while the first step is made
 
   RlSummary summary;

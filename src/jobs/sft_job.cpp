@@ -99,9 +99,10 @@ std::unique_ptr<SftSource> packs_that_pay(const SftJob& s, const std::vector<Tra
          indexer ? "the indexer" : "the layer of multi-token prediction", indexer ? "train_indexer off" : "mtp_depths 0");
   }
   std::unique_ptr<SftSource> packed = packed_source(sequences, c.seed);
-  if (asked == SharePrompts::backward) return packed;
   const SftPlan plan = plan_sft(c.asked, packed->size(), parameters_of(opened.model->manifest()));
-  return packed_rows(*packed, plan.batch, c.share_prompts_from).share() >= kLeastSavedRows ? std::move(packed) : nullptr;
+  if (asked == SharePrompts::automatic && packed_rows(*packed, plan.batch, c.share_prompts_from).share() < kLeastSavedRows) return nullptr;
+  check_packs(*packed, plan.batch, c.micro_batch);
+  return packed;
 }
 
 SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {

@@ -8,10 +8,13 @@
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kMostElements = std::int64_t{1} << 26;  // of one datum: computed and held
+// Computed for one datum, and held. A datum is computed in one turn of training, however long that takes, and others wait for its end.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
+constexpr std::int64_t kNodeElements = 64;  // what a node takes beside its values, in elements
 
 std::vector<double> as_doubles(const NamedTensor& tensor) {
   std::vector<double> values;
+  values.reserve(static_cast<std::size_t>(tensor.size()));
   if (tensor.is_float) values.assign(tensor.floats.begin(), tensor.floats.end());
   else
     for (const std::int64_t i : tensor.integers) {
@@ -69,9 +72,10 @@ std::vector<std::string> CustomLoss::metric_names() const {
   return names;
 }
 
-CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape,
-                                   const std::map<std::string, NamedTensor>& inputs) const {
-  GraphTape tape(kMostElements);
+CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape, const std::map<std::string, NamedTensor>& inputs,
+                                   const GraphRoom& room) const {
+  GraphTape tape(kMostElements, room);
+  tape.hold(kNodeElements * std::ssize(graph_.nodes));
   std::vector<GraphValue> results;
   results.reserve(graph_.nodes.size());
   for (const LossGraph::Input& input : graph_.inputs) {
@@ -83,6 +87,7 @@ CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std
     if (static_cast<std::int64_t>(own.size()) != input.rank)
       fail(ErrorCode::invalid_argument, "{} has {} dimensions, the loss '{}' takes {}", first ? "target_tokens" : "loss_fn_inputs." + input.name, own.size(),
            name_, input.rank);
+    tape.hold(static_cast<std::int64_t>(first ? logprobs.size() : found->second.size()));  // until it is a tensor
     if (first) results.push_back(GraphValue::of(tape.variable(std::move(own), std::vector<double>(logprobs.begin(), logprobs.end()))));
     else
       results.push_back(

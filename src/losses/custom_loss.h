@@ -6,6 +6,7 @@
 #include <map>
 
 #include "losses/datum.h"
+#include "losses/graph_tape.h"
 #include "losses/loss_graph.h"
 
 namespace lockstep {
@@ -22,7 +23,9 @@ class CustomLoss {
   };
   // `logprobs` has the datum's shape of target_tokens, [T] or [T, K]. Errors invalid_argument: an input that is missing or of another
   // rank, an operation that its tensors do not allow, more work than a datum may take, a result that is no finite number.
-  Result run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape, const std::map<std::string, NamedTensor>& inputs) const;
+  // `room`, if given, is told of the memory before it is taken, all of which is free again at the end; what it throws is the error of the node that asked.
+  Result run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape, const std::map<std::string, NamedTensor>& inputs,
+             const GraphRoom& room = {}) const;
 
   const std::string& name() const { return name_; }
   std::int64_t bytes() const { return bytes_; }  // roughly the memory that it takes

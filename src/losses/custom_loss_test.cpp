@@ -108,6 +108,24 @@ TEST(CustomLoss, LimitsAndFaultsNameTheNode) {
   EXPECT_NE(message_of([] { CustomLoss("x", graph_test_inputs(), {{"format", 2}, {"nodes", LossJson::array()}}); }).find("allowed is 1"), std::string::npos);
 }
 
+// Others wait for a datum's end: it has a limit, whose refusal has the figures.
+TEST(CustomLoss, ADatumHasALimit) {
+  const auto run = [](std::int64_t rows) {
+    const LossJson sizes = LossJson::array({rows, 200});
+    return message_of([&] {
+      run_loss(loss_graph({loss_call("torch.ones", LossJson::array({sizes}), "left"), loss_call("torch.ones", LossJson::array({200, 200}), "right"),
+                           loss_call("torch.mm", {ref("left"), ref("right")}, "p"), loss_call("torch.sum", LossJson::array({ref("p")}), "s"),
+                           loss_call("torch.mul", {ref("logprobs"), ref("s")}, "m"), loss_call("torch.sum", LossJson::array({ref("m")}), "loss")},
+                          "loss"),
+               {-1});
+    });
+  };
+  EXPECT_EQ(run(300), "");
+  const std::string message = run(450);
+  EXPECT_NE(message.find("node 'p' (torch.mm) of the loss 'made': the loss computes more elements than a datum may take: "), std::string::npos) << message;
+  EXPECT_NE(message.find("and 40000 here; allowed are 16777216 in all"), std::string::npos) << message;
+}
+
 // Live tokens wait for a block of a loss's elements, forward and back, not for a datum.
 TEST(CustomLoss, LongTensorsGiveWay) {
   struct Counted final : PausePoint {

@@ -200,11 +200,11 @@ std::int64_t graph_dimension(std::int64_t dimension, std::int64_t rank) {
   return dimension < 0 ? dimension + most : dimension;
 }
 
-GraphTensorPtr graph_detached(GraphTape& tape, const GraphTensorPtr& x) { return x->tracked ? tape.constant(x->shape, x->element, x->values) : x; }
+GraphTensorPtr graph_detached(GraphTape& tape, const GraphTensorPtr& x) { return x->tracked ? tape.copied(x, x->element) : x; }
 
 GraphTensorPtr graph_cast(GraphTape& tape, const GraphTensorPtr& x, GraphElement element) {
   if (x->element == element) return x;
-  if (element == GraphElement::real) return tape.constant(x->shape, element, x->values);
+  if (element == GraphElement::real) return tape.copied(x, element);
   return tape.elementwise(
       {x}, element,
       [element](const double* v) {

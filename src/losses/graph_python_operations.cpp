@@ -56,8 +56,10 @@ std::vector<std::int64_t> sliced(GraphTape& tape, const GraphValue& slice, std::
   const auto inside = [n](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? (i < -n ? 0 : i + n) : i, 0, n); };
   const std::int64_t begin = inside(bound(0, 0)), end = inside(bound(1, n));
   tape.charge(std::max<std::int64_t>(0, end - begin));
+  const std::int64_t by = std::min(step, n + 1);
   std::vector<std::int64_t> out;
-  for (std::int64_t i = begin; i < end; i += std::min(step, n + 1)) out.push_back(i);
+  out.reserve(static_cast<std::size_t>((std::max<std::int64_t>(0, end - begin) + by - 1) / by));
+  for (std::int64_t i = begin; i < end; i += by) out.push_back(i);
   return out;
 }
 
@@ -105,6 +107,7 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
   const auto whole = [&] {
     tape.charge(x->shape[d]);
     Axis axis{{x->shape[d]}, {}};
+    axis.offsets.reserve(static_cast<std::size_t>(x->shape[d]));
     for (std::int64_t i = 0; i < x->shape[d]; ++i) axis.offsets.push_back(i * step[d + 1]);
     axes.push_back(std::move(axis));
     ++d;
@@ -130,6 +133,9 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
       if (d + rank > x->shape.size() || !std::equal(index->shape.begin(), index->shape.end(), x->shape.begin() + static_cast<std::ptrdiff_t>(d)))
         fail(ErrorCode::invalid_argument, "a mask of shape {} for a tensor of shape {}", graph_shape_text(index->shape), graph_shape_text(x->shape));
       Axis axis{{}, {}};
+      const std::ptrdiff_t chosen = std::count_if(index->values.begin(), index->values.end(), [](double v) { return v != 0; });
+      tape.hold(chosen);
+      axis.offsets.reserve(static_cast<std::size_t>(chosen));
       for (std::size_t i = 0; i < index->values.size(); ++i)
         if (index->values[i] != 0) axis.offsets.push_back(static_cast<std::int64_t>(i) * step[d + rank]);
       axis.shape = {static_cast<std::int64_t>(axis.offsets.size())};
@@ -137,6 +143,8 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
       d += rank;
     } else if (index && index->element == GraphElement::integer) {
       Axis axis{index->shape, {}};
+      tape.hold(index->size());
+      axis.offsets.reserve(index->values.size());
       for (const double i : index->values) axis.offsets.push_back(inside(graph_whole(i), x->shape[d]) * step[d + 1]);
       axes.push_back(std::move(axis));
       ++d;
@@ -148,7 +156,9 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
   while (d < x->shape.size()) whole();
   GraphShape shape;
   for (const Axis& axis : axes) shape.insert(shape.end(), axis.shape.begin(), axis.shape.end());
-  if (tape.charged_size(shape) == 0) return tape.gathered({x}, std::move(shape), {});
+  const std::int64_t size = tape.charged_size(shape);
+  if (size == 0) return tape.gathered({x}, std::move(shape), {});
+  tape.hold(size);
   std::vector<std::int64_t> offsets{0};
   for (const Axis& axis : axes) {
     if (axis.offsets.size() == 1 && axis.offsets[0] == 0) continue;  // None, of which there may be thousands

@@ -49,19 +49,20 @@ GraphTensorPtr cast_by(const GraphCall& call, const GraphTensorPtr& x, std::size
 }
 
 GraphTensorPtr mean_of(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& dimensions, bool keep) {
-  const Reduction r = reduction(tape, x, dimensions, keep);
+  Reduction r = reduction(tape, x, dimensions, keep);
   const double n = static_cast<double>(r.each);
   return tape.elementwise(
-      {tape.summed(x, r.shape, r.index)}, GraphElement::real, [n](const double* v) { return v[0] / n; },
+      {tape.summed(x, std::move(r.shape), std::move(r.index))}, GraphElement::real, [n](const double* v) { return v[0] / n; },
       [n](std::size_t, const double*, double) { return 1.0 / n; });
 }
 
 // The greatest (sign 1) or least (-1) of each; several that are equal share the gradient.
 GraphTensorPtr extreme(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& dimensions, bool keep, double sign) {
-  const Reduction r = reduction(tape, x, dimensions, keep);
+  Reduction r = reduction(tape, x, dimensions, keep);
   const auto count = static_cast<std::size_t>(graph_size(r.shape));
   if (r.each == 0 && count > 0) fail(ErrorCode::invalid_argument, "the greatest or least of no elements (shape {})", graph_shape_text(x->shape));
   tape.charge(2 * static_cast<std::int64_t>(count));
+  tape.hold(static_cast<std::int64_t>(count));
   std::vector<double> values(count, -sign * graph_math::kInfinity), equal(count, 0.0);
   for (std::size_t i = 0; i < x->values.size(); ++i) {
     double& best = values[static_cast<std::size_t>(r.index[i])];
@@ -70,13 +71,15 @@ GraphTensorPtr extreme(GraphTape& tape, const GraphTensorPtr& x, const std::vect
   }
   for (std::size_t i = 0; i < x->values.size(); ++i)
     equal[static_cast<std::size_t>(r.index[i])] += x->values[i] == values[static_cast<std::size_t>(r.index[i])];
-  const std::vector<double> best = values;
-  return tape.made_of(x, r.shape, std::move(values), [from = x.get(), index = r.index, best, equal](const std::vector<double>& dy, std::vector<double>& dx) {
-    for (std::size_t i = 0; i < dx.size(); ++i) {
-      const auto o = static_cast<std::size_t>(index[i]);
-      if (from->values[i] == best[o]) dx[i] += dy[o] / equal[o];
-    }
-  });
+  std::vector<double> best = values;
+  return tape.made_of(
+      x, std::move(r.shape), std::move(values),
+      [from = x.get(), index = std::move(r.index), best = std::move(best), equal = std::move(equal)](const std::vector<double>& dy, std::vector<double>& dx) {
+        for (std::size_t i = 0; i < dx.size(); ++i) {
+          const auto o = static_cast<std::size_t>(index[i]);
+          if (from->values[i] == best[o]) dx[i] += dy[o] / equal[o];
+        }
+      });
 }
 
 // The first of the greatest or least along one dimension: its value and its place.
@@ -88,6 +91,7 @@ GraphValue extreme_along(const GraphCall& call, double sign) {
   if (r.each == 0) fail(ErrorCode::invalid_argument, "the greatest or least of no elements (shape {})", graph_shape_text(x->shape));
   const auto count = static_cast<std::size_t>(graph_size(r.shape));
   tape.charge(2 * static_cast<std::int64_t>(count));
+  tape.hold(static_cast<std::int64_t>(count));
   std::vector<std::int64_t> from(count, -1);
   std::vector<double> place(count, 0.0), seen(count, 0.0);
   for (std::size_t i = 0; i < x->values.size(); ++i) {
@@ -100,7 +104,7 @@ GraphValue extreme_along(const GraphCall& call, double sign) {
   }
   GraphValue both{.kind = GraphValue::Kind::dictionary};
   both.keys = {"values", "indices"};
-  both.items = {GraphValue::of(tape.gathered({x}, r.shape, from)), GraphValue::of(tape.constant(r.shape, GraphElement::integer, std::move(place)))};
+  both.items = {GraphValue::of(tape.gathered({x}, r.shape, std::move(from))), GraphValue::of(tape.constant(r.shape, GraphElement::integer, std::move(place)))};
   return both;
 }
 
@@ -115,7 +119,7 @@ GraphTensorPtr argument_of_extreme(const GraphCall& call, double sign) {
   const GraphTensorPtr x = call.proper_tensor(0);
   if (call.has(1)) return extreme_along(call, sign).items[1].tensor;
   if (x->values.empty()) fail(ErrorCode::invalid_argument, "the place of the greatest or least of no elements");
-  tape.charge(x->size());
+  tape.charge_work(x->size());
   const auto best = sign > 0 ? std::max_element(x->values.begin(), x->values.end()) : std::min_element(x->values.begin(), x->values.end());
   return tape.scalar(static_cast<double>(best - x->values.begin()), GraphElement::integer);
 }
@@ -148,9 +152,9 @@ GraphValue deviation(const GraphCall& call, bool root) {
   const bool unbiased = first_is_unbiased ? call.boolean_or(1, true) : call.boolean_or(2, true);
   const double correction = call.number_or(4, unbiased ? 1.0 : 0.0);
   const GraphTensorPtr distance = by(tape, "sub", x, mean_of(tape, x, dimensions, true)).tensor;
-  const Reduction r = reduction(tape, x, dimensions, call.boolean_or(3, false));
+  Reduction r = reduction(tape, x, dimensions, call.boolean_or(3, false));
   const double n = std::max(0.0, static_cast<double>(r.each) - correction);
-  const GraphTensorPtr sum = tape.summed(by(tape, "mul", distance, distance).tensor, r.shape, r.index);
+  const GraphTensorPtr sum = tape.summed(by(tape, "mul", distance, distance).tensor, std::move(r.shape), std::move(r.index));
   return GraphValue::of(tape.elementwise(
       {sum}, GraphElement::real, [=](const double* v) { return root ? std::sqrt(v[0] / n) : v[0] / n; },
       [=](std::size_t, const double*, double y) { return root ? (y == 0 ? 0.0 : 0.5 / (y * n)) : 1.0 / n; }));
@@ -180,6 +184,7 @@ GraphValue truth(const GraphCall& call, bool all) {
   GraphTape& tape = call.tape();
   const GraphTensorPtr x = call.proper_tensor(0);
   const Reduction r = reduction(tape, x, dimensions_of(call, 1), call.boolean_or(2, false));
+  tape.hold(graph_size(r.shape));
   std::vector<double> values(static_cast<std::size_t>(graph_size(r.shape)), all ? 1.0 : 0.0);
   for (std::size_t i = 0; i < x->values.size(); ++i)
     if ((x->values[i] != 0) != all) values[static_cast<std::size_t>(r.index[i])] = all ? 0.0 : 1.0;

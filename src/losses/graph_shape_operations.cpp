@@ -128,6 +128,7 @@ GraphTensorPtr concatenated(GraphTape& tape, const std::vector<GraphTensorPtr>& 
   }
   tape.charge(all);
   std::vector<std::int64_t> index;
+  index.reserve(static_cast<std::size_t>(all));
   std::int64_t before = all == 0 ? 0 : 1;
   for (std::size_t i = 0; i < d; ++i) before *= shape[i];
   std::vector<std::pair<std::int64_t, std::int64_t>> full;  // begin and elements a block of the parts that have any: others would be visited for nothing

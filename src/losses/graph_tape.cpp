@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 constexpr std::int64_t kMostOfOne = std::int64_t{1} << 24;
-constexpr std::size_t kRowsToGiveWay = 64;  // of a matrix, in a product
+constexpr std::size_t kRowsToGiveWay = 64;    // of a matrix, in a product
+constexpr std::int64_t kTensorElements = 96;  // what a tensor takes beside its values, in elements
 
 // Between elements of a long tensor: about each millisecond.
 void give_way_at(std::size_t element) {
@@ -38,10 +39,24 @@ std::int64_t graph_size(const GraphShape& shape) { return std::accumulate(shape.
 
 std::string graph_shape_text(const GraphShape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-void GraphTape::charge(std::int64_t elements) {
+void GraphTape::charge_work(std::int64_t elements) {
   if (elements > left_)
-    fail(ErrorCode::invalid_argument, "the loss computes more elements than a datum may take; allowed are {} more, wanted {}", left_, elements);
+    fail(ErrorCode::invalid_argument, "the loss computes more elements than a datum may take: {} so far, and {} here; allowed are {} in all", most_ - left_,
+         elements, most_);
   left_ -= elements;
+}
+
+void GraphTape::hold(std::int64_t elements) {
+  constexpr std::int64_t kStep = std::int64_t{1} << 20;  // that the room is told of
+  held_ += elements * static_cast<std::int64_t>(sizeof(double));
+  if (!room_ || held_ <= told_) return;
+  told_ = (held_ + kStep - 1) / kStep * kStep;
+  room_(told_);
+}
+
+void GraphTape::charge(std::int64_t elements) {
+  charge_work(elements);
+  hold(elements);
 }
 
 void GraphTape::charge_copy(const GraphValue& value) {
@@ -50,35 +65,52 @@ void GraphTape::charge_copy(const GraphValue& value) {
 }
 
 std::int64_t GraphTape::charged_size(const GraphShape& shape) {
-  std::int64_t size = 1;
+  std::int64_t size = 1, places = 1;  // places: as if no dimension were empty, for a sum over an empty one has all the others
   for (const std::int64_t n : shape) {
     if (n < 0) fail(ErrorCode::invalid_argument, "a tensor of shape {}; allowed are sizes from 0", graph_shape_text(shape));
-    if (n > 0 && size > kMostOfOne / n) fail(ErrorCode::invalid_argument, "a tensor of shape {}; allowed are {} elements", graph_shape_text(shape), kMostOfOne);
+    const std::int64_t wide = std::max<std::int64_t>(n, 1);
+    if (places > kMostOfOne / wide) fail(ErrorCode::invalid_argument, "a tensor of shape {}; allowed are {} elements", graph_shape_text(shape), kMostOfOne);
+    places *= wide;
     size *= n;
   }
   charge(size);
   return size;
 }
 
-GraphTensorPtr GraphTape::make(GraphShape shape, GraphElement element) {
+GraphTensorPtr GraphTape::shaped(GraphShape shape, GraphElement element) {
   constexpr std::size_t kMostDimensions = 8;
   if (shape.size() > kMostDimensions) fail(ErrorCode::invalid_argument, "a tensor of {} dimensions; allowed are {}", shape.size(), kMostDimensions);
+  charged_size(shape);
+  hold(kTensorElements);
   auto tensor = std::make_shared<GraphTensor>();
-  tensor->values.resize(static_cast<std::size_t>(charged_size(shape)));
   tensor->shape = std::move(shape);
   tensor->element = element;
   return tensor;
 }
 
+GraphTensorPtr GraphTape::make(GraphShape shape, GraphElement element) {
+  GraphTensorPtr tensor = shaped(std::move(shape), element);
+  tensor->values.resize(static_cast<std::size_t>(graph_size(tensor->shape)));
+  return tensor;
+}
+
 GraphTensorPtr GraphTape::constant(GraphShape shape, GraphElement element, std::vector<double> values) {
-  GraphTensorPtr tensor = make(std::move(shape), element);
-  if (tensor->values.size() != values.size()) fail(ErrorCode::invalid_argument, "{} values of shape {}", values.size(), graph_shape_text(tensor->shape));
+  GraphTensorPtr tensor = shaped(std::move(shape), element);
+  if (graph_size(tensor->shape) != std::ssize(values))
+    fail(ErrorCode::invalid_argument, "{} values of shape {}", values.size(), graph_shape_text(tensor->shape));
   tensor->values = std::move(values);
+  return tensor;
+}
+
+GraphTensorPtr GraphTape::copied(const GraphTensorPtr& x, GraphElement element) {
+  GraphTensorPtr tensor = shaped(x->shape, element);
+  tensor->values = x->values;
   return tensor;
 }
 
 GraphTensorPtr GraphTape::variable(GraphShape shape, std::vector<double> values) {
   GraphTensorPtr tensor = constant(std::move(shape), GraphElement::real, std::move(values));
+  hold(tensor->size());  // its gradient
   tensor->tracked = true;
   return tensor;
 }
@@ -222,7 +254,7 @@ GraphTensorPtr GraphTape::product(const GraphTensorPtr& a, const GraphTensorPtr&
   const auto n = static_cast<std::size_t>(a->shape[0]), inner = static_cast<std::size_t>(a->shape[1]), m = static_cast<std::size_t>(b->shape[1]);
   GraphTensorPtr y = make({a->shape[0], b->shape[1]}, std::max(a->element, b->element));
   const std::size_t rows = m == 0 ? 0 : n;  // those of nothing cost no memory, and may be many
-  for (std::size_t i = 0; i < rows; ++i) charge(static_cast<std::int64_t>(inner * m));
+  for (std::size_t i = 0; i < rows; ++i) charge_work(static_cast<std::int64_t>(inner * m));
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t k = 0; k < inner; ++k) {
       if (k % kRowsToGiveWay == 0) give_way();

@@ -1,6 +1,7 @@
 // Tensor arithmetic with reverse-mode differentiation, for one run of one traced loss.
 //   GraphTape tape(budget); auto x = tape.variable({3}, {1, 2, 3}); auto y = tape.elementwise({x}, ...); tape.backward(loss); x->gradient
-// Computation and memory count against a budget, so that no graph can exceed its share. Sums are chains in row-major order. One thread.
+// Computation and memory count against a budget, so that no graph can exceed its share; what memory is taken is told before. Sums are chains in row-major
+// order. One thread.
 #pragma once
 #include <span>
 
@@ -8,14 +9,18 @@
 
 namespace lockstep {
 
+// Told how many bytes a tape takes in all from now on, before it takes them; it throws where there is no room. Nothing is given back before the tape goes.
+using GraphRoom = std::function<void(std::int64_t bytes)>;
+
 class GraphTape {
  public:
   // `most_elements`: of all tensors together, and of the products of matrices.
-  explicit GraphTape(std::int64_t most_elements) : left_(most_elements) {}
+  explicit GraphTape(std::int64_t most_elements, GraphRoom room = {}) : most_(most_elements), left_(most_elements), room_(std::move(room)) {}
 
   GraphTensorPtr constant(GraphShape shape, GraphElement element, std::vector<double> values);
   GraphTensorPtr scalar(double value, GraphElement element = GraphElement::real) { return constant({}, element, {value}); }
   GraphTensorPtr variable(GraphShape shape, std::vector<double> values);
+  GraphTensorPtr copied(const GraphTensorPtr& x, GraphElement element);  // a constant
 
   // value(x) of the inputs' elements, broadcast to one shape; slope(k, x, y): derivative of y by x[k]. No slope: nothing is tracked.
   using Value = std::function<double(const double* x)>;
@@ -33,17 +38,23 @@ class GraphTape {
 
   // From a tensor of one element to all that it depends on.
   void backward(const GraphTensorPtr& loss);
-  // Charges the budget; error invalid_argument when it is exceeded. charged_size also returns a shape's number of elements, with errors for a
-  // negative size or too many.
+  // Charges the budget, and tells the room of as much memory; error invalid_argument when the budget is exceeded. charged_size also returns a shape's number
+  // of elements, with errors for a negative size or too many.
   void charge(std::int64_t elements);
+  void charge_work(std::int64_t elements);    // that takes no memory
+  void hold(std::int64_t elements);           // memory alone, of what is charged where it becomes a tensor
   void charge_copy(const GraphValue& value);  // with all that it holds
   std::int64_t charged_size(const GraphShape& shape);
 
  private:
+  GraphTensorPtr shaped(GraphShape shape, GraphElement element);  // without its values, for which there is room
   GraphTensorPtr make(GraphShape shape, GraphElement element);
   void charge_gradients(const GraphTensorPtr& y, std::span<const GraphTensorPtr> inputs);
 
+  const std::int64_t most_;
   std::int64_t left_;
+  const GraphRoom room_;
+  std::int64_t held_ = 0, told_ = 0;  // bytes
   std::vector<GraphTensorPtr> made_;  // tracked ones, in order
 };
 

@@ -15,6 +15,7 @@
 #include "planning/shape_catalog.h"
 #include "train/adapter_trainer.h"
 #include "train/kept_passes.h"
+#include "train/mtp_trainer.h"
 #include "train/teacher_head.h"
 #include "train/trainer.h"
 #include "train/value_loss.h"
@@ -95,6 +96,38 @@ KeptPages kept_pages(Runtime& runtime, const TrainingPlan& what) {
   return kept;
 }
 
+// With a layer of multi-token prediction, where one is planned that the config does not have.
+std::shared_ptr<const Model> planned_trained_model(const RuntimeSettings& settings, const TrainingPlan& what) {
+  std::shared_ptr<const Model> model = make_model(planned_config(settings), {.mla_norm_eps = settings.mla_norm_eps, .new_mtp = what.mtp_depths > 0});
+  if (what.mtp_depths > 0 && !model->mtp())
+    fail(ErrorCode::unsupported, "mtp-depths is {}, and a model of type {} has no layer of multi-token prediction to train; allowed is 0", what.mtp_depths,
+         model->family());
+  return model;
+}
+
+// The layer of multi-token prediction beside a trainer, on the devices of its ranks.
+class PlannedLayer {
+ public:
+  PlannedLayer(Runtime& runtime, std::int64_t depths, const TrainerOptions& options, const std::shared_ptr<RankRuntimes>& runtimes)
+      : manifest_(runtime.model->mtp()->manifest()),
+        trainer_(runtime, WeightImages(manifest_.parameters().size()), {.depths = depths, .train_indexer = has_indexer()}, options, runtimes) {}
+  void learn(const Trainer& trunk, const std::vector<TrainSequence>& data) {
+    std::vector<TrunkShare> shares;
+    for (const std::unique_ptr<RankTrainer>& part : trunk.ranks().parts()) shares.push_back({part->weights().get()});
+    trainer_.forward_backward(shares, data);
+    trainer_.optim_step({});
+  }
+  std::int64_t parameters() const { return trained_size(manifest_); }
+
+ private:
+  bool has_indexer() const {
+    const std::vector<Parameter>& all = manifest_.parameters();
+    return std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.indexer; });
+  }
+  const Manifest& manifest_;
+  MtpTrainer trainer_;
+};
+
 // The ranks of a trainer that is planned, of the data of its steps; null: all of its layout, as threads.
 using PlannedRanks = std::function<std::unique_ptr<Ranks>(const std::vector<TrainSequence>&)>;
 
@@ -131,6 +164,30 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   for (int rank = 0; rank < local; ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
 }
 
+// A sampler on the trainer's device, with weights and pages of its own as long as it lives.
+class PlannedSampler {
+ public:
+  PlannedSampler(Runtime& runtime, const TrainingPlan& what)
+      : what_(what),
+        engine_(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0), options(what)) {}
+  void sample() {
+    for (std::int64_t i = 0; i < what_.rollouts; ++i)
+      engine_.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what_.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
+    engine_.run_until_idle();
+  }
+
+ private:
+  static EngineOptions options(const TrainingPlan& what) {
+    EngineOptions options;
+    options.max_sequences = what.rollouts;
+    options.cache_pages = what.rollouts * ((what.length + options.page_size - 1) / options.page_size);
+    return options;
+  }
+
+  const TrainingPlan& what_;
+  Engine engine_;
+};
+
 // A teacher of the loss divergence, on a device of its own.
 class PlannedTeacher {
  public:
@@ -164,7 +221,7 @@ void check_teacher(const RuntimeSettings& settings, const TrainingPlan& what) {
 }
 
 std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks) {
-  Runtime runtime = counting_runtime(settings, planned_model(settings), what.length);
+  Runtime runtime = counting_runtime(settings, planned_trained_model(settings, what), what.length);
   const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
   std::optional<PlannedTeacher> teacher;  // outlives the data, which refer to its weights
   std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
@@ -182,13 +239,25 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
   const bool keeps = keeps_over(options.ranks, what.keep_forward, kind) && !ranks;
   const KeptPages kept = keeps ? kept_pages(runtime, what) : KeptPages();
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
+  std::optional<PlannedSampler> sampler;
+  if (what.rollouts > 0) {
+    if (options.ranks.size() > 1)
+      fail(ErrorCode::unsupported, "rollouts is {} and ranks '{}', allowed is one of them: a sampler is planned on one rank", what.rollouts, settings.ranks);
+    sampler.emplace(runtime, what);
+  }
   const IndexTraining index{.index_loss = options.train_indexer};
+  std::optional<PlannedLayer> layer;
+  if (what.mtp_depths > 0) layer.emplace(runtime, what.mtp_depths, options, runtimes);
   for (int step = 0; step < 2; ++step) {
+    if (sampler) sampler->sample();
     if (teacher) teacher->teach(data);
     trainer.forward_backward(data, loss, index);
     trainer.optim_step({});
+    if (layer) layer->learn(trainer, data);
   }
-  std::vector<MemoryPlan> plans = plans_of(runtimes->ranks().local(), *runtime.model, [&](int rank) -> const MemoryAccounts& { return trainer.ranks().memory(rank); });
+  std::vector<MemoryPlan> plans =
+      plans_of(runtimes->ranks().local(), *runtime.model, [&](int rank) -> const MemoryAccounts& { return trainer.ranks().memory(rank); });
+  for (MemoryPlan& plan : plans) plan.parameters += layer ? layer->parameters() : 0;
   if (teacher) plans[0] = memory_beside(plans[0], trainer.ranks().memory(0), teacher->memory());
   if (what.critic != "none") add_critic(settings, what, options, ranks, trainer.ranks(), data, plans);
   return plans;
@@ -237,6 +306,9 @@ std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const Tra
   TrainerOptions options = what.trainer;
   options.ranks = planned_layout(settings.ranks);
   if (options.ranks.size() <= kMostRanks) return plans_of_training(settings, what, options, nullptr);
+  if (what.mtp_depths > 0)
+    fail(ErrorCode::unsupported, "mtp-depths is {} over {} ranks, and a rank alone does not know what the others' layers hear; allowed are {} ranks, or 0",
+         what.mtp_depths, options.ranks.size(), kMostRanks);
   std::vector<MemoryPlan> plans;
   for (const int rank : planned_ranks(options.ranks)) {
     const auto alone = [&](const std::vector<TrainSequence>& data) { return rank_alone(data, options.ranks, rank, true); };
@@ -258,9 +330,8 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
-  return plans_of(options.ranks.replica(), *runtime.model, [&](int rank) -> const MemoryAccounts& {
-    return engine.rank_steps().runtime_of(rank).backend.device().memory();
-  });
+  return plans_of(options.ranks.replica(), *runtime.model,
+                  [&](int rank) -> const MemoryAccounts& { return engine.rank_steps().runtime_of(rank).backend.device().memory(); });
 }
 
 std::int64_t kept_row_bytes(const RuntimeSettings& settings, const KeepForwardSettings& keep) {

@@ -36,9 +36,15 @@ struct TrainingPlan {
   std::int64_t critic_rank = 8;
   // A model beside it, named as the model is, whose distribution over the whole vocabulary is learned as `train distill --over vocabulary` does; empty: none.
   std::string teacher = {};
+  // The layer of multi-token prediction that is trained beside the model so many tokens ahead, by its cross-entropy (train/mtp_trainer.h), the model's own or
+  // a new one; 0: it is not trained.
+  std::int64_t mtp_depths = 0;
   // What an engine keeps of its forwards of all sequences for this trainer, as far as its memory goes, beside a step that computes everything: one that reads
   // takes less. Over several ranks the first one has it; nothing is counted where nothing is kept (keeps_over), nor of layouts that no run has.
   KeepForwardSettings keep_forward = {};
+  // Sequences of `length` that a sampler beside it has at a time, as `train rl` has one: its own copy of the weights, and their keys and values. 0: none.
+  // Of one rank alone.
+  std::int64_t rollouts = 0;
 };
 struct ServingPlan {
   std::int64_t sequences = 8, length = 1024;  // running at a time; tokens of each, prompt and answer
@@ -58,7 +64,8 @@ std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 // One plan per rank of settings.ranks, which replaces the ranks of `what`; in training, of a layout of more ranks than a run may have, one for each of
 // planned_ranks (parallel/planned_layout.h), as of a process of its own. `settings.model`: a model folder or a config.json. Errors: those of reading it;
 // invalid_argument (a length beyond the context, a teacher of another vocabulary); unsupported (a teacher of so few tokens that it tells all their
-// log-probabilities, or beside a critic). dp is for training only.
+// log-probabilities, or beside a critic; a layer of multi-token prediction of a family without one, or over more ranks than a run may have). dp is for
+// training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 // Memory of one kept row, that of a token; 0: nothing is kept.

@@ -12,8 +12,10 @@
 #include "base/file.h"
 #include "checkpoint/json_file.h"
 #include "engine/engine.h"
+#include "model/weights.h"
 #include "train/adapter_trainer.h"
 #include "train/kept_passes.h"
+#include "train/mtp_trainer.h"
 #include "train/teacher_head.h"
 #include "train/trainer.h"
 #include "train/value_loss.h"
@@ -92,6 +94,54 @@ TEST(MemoryPlan, AnIndexerThatLearnsIsCounted) {
         EXPECT_NE(plan.peak, plans[0].peak);
       }
     }
+  }
+}
+
+// The layer of multi-token prediction beside the model, on the devices of its ranks: each depth takes activations of its own.
+TEST(MemoryPlan, ALayerOfMultiTokenPredictionIsCounted) {
+  for (const std::string ranks : {"", "tp=2", "dp=2"}) {
+    const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
+    TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = 2}};
+    MemoryPlan before = plan_training(settings, what)[0];
+    for (const std::int64_t depths : {1, 8}) {
+      SCOPED_TRACE(fmt::format("{} depths, {}", depths, ranks));
+      what.mtp_depths = depths;
+      const std::vector<MemoryPlan> plans = plan_training(settings, what);
+      RuntimeSettings with_layer = settings;
+      with_layer.new_mtp = true;
+      OpenedModel opened = open_model(with_layer);
+      TrainerOptions options = what.trainer;
+      options.ranks = opened.ranks;
+      const auto runtimes = std::make_shared<RankRuntimes>(*opened.runtime, options.ranks);
+      Trainer trainer(*opened.runtime, opened.masters(), options, runtimes);
+      const Manifest& layer = opened.model->mtp()->manifest();
+      const bool learns = std::any_of(layer.parameters().begin(), layer.parameters().end(), [](const Parameter& p) { return p.indexer; });
+      MtpTrainer drafts(*opened.runtime, initial_weights(layer, 1, 0.02), {.depths = depths, .train_indexer = learns}, options, runtimes);
+      const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+      for (int step = 0; step < 2; ++step) {
+        trainer.forward_backward(data, {});
+        trainer.optim_step({});
+        std::vector<TrunkShare> trunk;
+        for (const auto& part : trainer.ranks().parts()) trunk.push_back({part->weights().get()});
+        drafts.forward_backward(trunk, data);
+        drafts.optim_step({});
+      }
+      ASSERT_EQ(plans.size(), static_cast<std::size_t>(opened.ranks.size()));
+      for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(trainer.ranks().memory(static_cast<int>(rank))));
+      EXPECT_GE(plans[0].total, before.total + (depths == 1 ? 1 : 0));
+      EXPECT_EQ(plans[0].parameters - before.parameters, depths == 1 ? trained_size(layer) : 0);
+      before = plans[0];
+    }
+  }
+}
+
+TEST(MemoryPlan, ALayerThatNoModelOfTheFamilyHasIsRefused) {
+  try {
+    plan_training({.model = LOCKSTEP_SOURCE_DIR "/tests/golden/llama/tiny.json", .threads = 1}, {.sequences = 1, .length = 8, .mtp_depths = 2});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::unsupported) << e.what();
+    EXPECT_NE(std::string(e.what()).find("mtp-depths is 2, and a model of type llama has no layer"), std::string::npos) << e.what();
   }
 }
 
@@ -240,6 +290,32 @@ TEST(MemoryPlan, KeptForwardsOfRanksStandOnTheFirst) {
     }
     for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(trainer.ranks().memory(static_cast<int>(rank))));
   }
+}
+
+// A sampler as `train rl` has one, on the same device: its copy of the weights and its pages stand there while the trainer computes.
+TEST(MemoryPlan, ASamplerBesideIsCounted) {
+  const RuntimeSettings settings{.model = kModel, .profile = "cpu-f32", .threads = 1};
+  const TrainingPlan what{.sequences = 3, .length = 40, .rollouts = 5};
+  const OpenedModel opened = open_model(settings);
+  Trainer trainer(*opened.runtime, opened.masters(), {});
+  EngineOptions options;
+  options.max_sequences = 5, options.cache_pages = 15;
+  Engine engine(*opened.runtime, opened.weight_set(), options);
+  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(39, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+    engine.run_until_idle();
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  const MemoryPlan plan = plan_training(settings, what)[0];
+  expect_equal(plan, memory_of(trainer.ranks().memory(0)));
+  TrainingPlan alone = what;
+  alone.rollouts = 0;
+  EXPECT_GE(plan.total, plan_training(settings, alone)[0].total + opened.model->manifest().elements() * 4);
+  RuntimeSettings several = settings;
+  several.ranks = "dp=2";
+  EXPECT_THROW(plan_training(several, what), Error);
 }
 
 // The most that two trainers hold which work one after the other, as `train rl` has them.
@@ -428,7 +504,8 @@ TEST(MemoryPlan, EveryRankThatServesHasItsOwn) {
     for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
     engine.run_until_idle();
     ASSERT_EQ(plans.size(), static_cast<std::size_t>(opened.ranks.size()));
-    for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(engine.rank_steps().runtime_of(static_cast<int>(rank)).backend.device().memory()));
+    for (std::size_t rank = 0; rank < plans.size(); ++rank)
+      expect_equal(plans[rank], memory_of(engine.rank_steps().runtime_of(static_cast<int>(rank)).backend.device().memory()));
   }
 }
 

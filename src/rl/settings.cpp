@@ -94,6 +94,7 @@ void check(const RlSettings& s) {
   in_range<std::int64_t>("steps", s.steps, 1, 1'000'000'000);
   in_range<std::int64_t>("problems", s.problems, 1, 1 << 20);
   in_range<std::int64_t>("rollouts", s.rollouts, 1, 1 << 16);
+  check_choice("advantages", s.advantages, all_advantage_names());
   check(s.critic, s.advantages);
   if (s.critic.there() && s.redraws > 0)
     fail(ErrorCode::invalid_argument, "redraws is {}, and a critic has a signal where rewards are equal; allowed is 0", s.redraws);

@@ -61,6 +61,29 @@ TEST(RlSettings, EveryFieldIsChecked) {
   EXPECT_NO_THROW(check(windows));
 }
 
+TEST(RlSettings, AnUnknownNameSaysWhatWasMeant) {
+  const auto refusal = [](const auto& change) -> std::string {
+    RlSettings s;
+    change(s);
+    try {
+      check(s);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  const auto meant = [](const std::string& told, const std::string& name) { EXPECT_NE(told.find("did you mean '" + name + "'"), std::string::npos) << told; };
+  meant(refusal([](RlSettings& s) { s.advantages = "leave-on-out"; }), "leave-one-out");
+  meant(refusal([](RlSettings& s) { s.advantages = "gea", s.critic.kind = "full"; }), "gae");
+  meant(refusal([](RlSettings& s) { s.loss = "cipso"; }), "cispo");
+  meant(refusal([](RlSettings& s) { s.loss_config = {"clip_hihg_threshold=2"}; }), "clip_high_threshold");
+  meant(refusal([](RlSettings& s) { s.correction = "tiss"; }), "tis");
+  meant(refusal([](RlSettings& s) { s.averaging = "token_meen"; }), "token_mean");
+  meant(refusal([](RlSettings& s) { s.kl = "k3_plu"; }), "k3_plus");
+  meant(refusal([](RlSettings& s) { s.kl_in = "rewad"; }), "reward");
+  meant(refusal([](RlSettings& s) { s.advantages = "gae", s.critic.kind = "adaptor"; }), "adapter");
+}
+
 TEST(RlSettings, SharingOfPromptsIsDescribedWhereItChangesBits) {
   RlSettings s;
   const std::string before = describe(s);

@@ -1,5 +1,6 @@
 #include "rl/shared_prompts.h"
 
+#include "base/error.h"
 #include "rl/trajectory/play.h"
 
 namespace lockstep {
@@ -23,6 +24,13 @@ SharePrompts sharing_of(const RlSettings& settings, const Environment& environme
     prompts.push_back(std::ssize(Play(environment, problem, tokenizer, {}).prompt()));
   }
   return prompt_rows(settings, prompts).share() >= kLeastSavedRows ? SharePrompts::backward : SharePrompts::forward;
+}
+
+void check_sharing(SharePrompts sharing, const RlSettings& settings, std::int64_t micro_batch) {
+  if (sharing != SharePrompts::backward || micro_batch == 0 || micro_batch >= settings.rollouts) return;
+  fail(ErrorCode::invalid_argument,
+       "micro_batch is {}, and the {} rollouts of a problem share its prompt in the backward, in one; allowed is {} or more, 0, or share_prompts forward",
+       micro_batch, settings.rollouts, settings.rollouts);
 }
 
 }  // namespace lockstep

@@ -16,4 +16,8 @@ PromptRows prompt_rows(const RlSettings& settings, const std::vector<std::int64_
 // forward. In a task of many turns, whose rows are not known beforehand, forward. Errors: those of Environment::problem.
 SharePrompts sharing_of(const RlSettings& settings, const Environment& environment, const Tokenizer& tokenizer);
 
+// The rollouts of a problem that share its prompt in the backward are in one micro-batch. invalid_argument where they do not fit into one, which the
+// first step would find after it has sampled. `sharing`: what was chosen, or asked for; micro_batch 0: there is one.
+void check_sharing(SharePrompts sharing, const RlSettings& settings, std::int64_t micro_batch);
+
 }  // namespace lockstep

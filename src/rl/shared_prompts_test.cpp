@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "rl/rl_test_tools.h"
 
 namespace lockstep {
@@ -66,6 +67,18 @@ TEST(SharedPrompts, WhatIsSaidStandsAndTheDemoIsAsPublished) {
   turns.share_prompts_from = 2;
   EXPECT_EQ(sharing_of(turns, *make_environment("countdown"), tokenizer), SharePrompts::backward);
   EXPECT_EQ(sharing_of(turns, *make_environment("lockbox"), tokenizer), SharePrompts::forward);  // nobody knows how many turns
+}
+
+TEST(SharedPrompts, RolloutsThatShareTheirPromptFitIntoAMicroBatch) {
+  const RlSettings s = group(8, 16);
+  for (const std::int64_t micro_batch : {0, 8, 9}) EXPECT_NO_THROW(check_sharing(SharePrompts::backward, s, micro_batch)) << micro_batch;
+  for (const SharePrompts apart : {SharePrompts::automatic, SharePrompts::off, SharePrompts::forward}) EXPECT_NO_THROW(check_sharing(apart, s, 1));
+  try {
+    check_sharing(SharePrompts::backward, s, 7);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("micro_batch is 7, and the 8 rollouts"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

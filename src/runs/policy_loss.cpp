@@ -56,4 +56,12 @@ LossOptions loss_options(const PolicyLoss& loss) {
 
 void check_policy_loss(const PolicyLoss& loss) { loss_options(loss); }
 
+bool corrects_nothing(const PolicyLoss& loss, std::int64_t steps) {
+  const LossParameters p = loss_options(loss).parameters;
+  if (p.correction == Correction::none) return false;
+  // Over the log-probabilities at the start of the step, which are the sampler's; else over those of now, which are the sampler's until a step was taken.
+  const bool equal = p.anchor == RatioAnchor::proximal || steps == 1;
+  return equal && p.correction_high >= 1 && (p.correction == Correction::truncate || p.correction_low <= 1);
+}
+
 }  // namespace lockstep

@@ -12,6 +12,8 @@ struct LossOptions;
 // Errors invalid_argument: an unknown loss, or one that takes no advantages; those of loss_by_name.
 LossOptions loss_options(const PolicyLoss& loss);
 void check_policy_loss(const PolicyLoss& loss);  // the same errors
+// Whether it has a correction whose factor is 1 for every token of a sampler with the trainer's own numbers. `steps`: optimizer steps on the same data.
+bool corrects_nothing(const PolicyLoss& loss, std::int64_t steps);
 // Names of losses that use advantages; values of their option `averaging`.
 std::vector<std::string> policy_loss_names();
 std::vector<std::string> averaging_names();

@@ -59,5 +59,22 @@ TEST(PolicyLoss, WhatIsNoneIsNamed) {
   EXPECT_NE(refusal({.averaging = "tokens"}).find("allowed is token_mean, sequence_token_mean"), std::string::npos);
 }
 
+// Where sampler and trainer have the same numbers: over those at the start of the step always, over those of now until a step was taken; and bounds that
+// leave out 1 cut every token.
+TEST(PolicyLoss, ACorrectionOfEqualNumbersChangesNothing) {
+  const auto nothing = [](std::vector<std::string> options, std::int64_t steps) {
+    return corrects_nothing({.name = "ppo", .options = std::move(options)}, steps);
+  };
+  EXPECT_FALSE(nothing({}, 1));
+  for (const char* kind : {"tis", "clip", "icepop"})
+    for (const std::int64_t steps : {1, 4}) EXPECT_TRUE(nothing({std::string("correction=") + kind, "anchor=proximal"}, steps)) << kind << steps;
+  EXPECT_TRUE(nothing({"correction=mask"}, 1));
+  EXPECT_FALSE(nothing({"correction=mask"}, 2));
+  EXPECT_FALSE(nothing({"correction=tis", "anchor=current"}, 4));
+  EXPECT_FALSE(nothing({"correction=tis", "anchor=proximal", "correction_high=0.5"}, 1));
+  EXPECT_FALSE(nothing({"correction=icepop", "anchor=proximal", "correction_low=1.1"}, 1));
+  EXPECT_TRUE(nothing({"correction=tis", "anchor=proximal", "correction_low=1.1"}, 1));  // which it does not read
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -60,6 +62,17 @@ PromptRows packed_rows(const SftSource& source, std::int64_t batch, std::int64_t
     }
   }
   return rows;
+}
+
+void check_packs(const SftSource& source, std::int64_t batch, std::int64_t micro_batch) {
+  if (micro_batch == 0) return;
+  for (std::int64_t step = 0; step * batch < source.size(); ++step) {
+    std::map<std::int64_t, std::int64_t> members;
+    for (const TrainSequence& s : source.batch(step, batch))
+      if (s.shared_prefix > 0 && ++members[s.prefix_group] > micro_batch)
+        fail(ErrorCode::invalid_argument,
+             "micro_batch is {}, and more lines of one prompt share it in the backward, in one; allowed is a larger one, 0, or share_prompts off", micro_batch);
+  }
 }
 
 }  // namespace lockstep

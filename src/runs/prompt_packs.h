@@ -14,4 +14,8 @@ std::unique_ptr<SftSource> packed_source(std::vector<TrainSequence> sequences, s
 // Rows of the first epoch in batches of `batch`, and those that declared prompts of at least `from` tokens save in the backward.
 PromptRows packed_rows(const SftSource& source, std::int64_t batch, std::int64_t from);
 
+// What shares a prompt in a batch is in one micro-batch. invalid_argument where a batch of the first epoch has more of one prompt, which its step would
+// find; micro_batch 0: there is one.
+void check_packs(const SftSource& source, std::int64_t batch, std::int64_t micro_batch);
+
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -93,6 +95,19 @@ TEST(PromptPacks, SavedRowsAreThoseOfBatches) {
   EXPECT_EQ(halves.saved, 6 * 1 * 9);
   EXPECT_EQ(packed_rows(*packed, 4, 11).saved, 0);
   EXPECT_EQ(packed_rows(*shuffled_source(data(), 7), 4, 1).saved, 0);  // declares nothing
+}
+
+TEST(PromptPacks, WhatSharesAPromptFitsIntoAMicroBatch) {
+  const auto packed = packed_source(data(), 7);  // four of each prompt
+  for (const std::int64_t micro_batch : {0, 4, 12}) EXPECT_NO_THROW(check_packs(*packed, 4, micro_batch)) << micro_batch;
+  EXPECT_NO_THROW(check_packs(*packed, 2, 2));
+  EXPECT_NO_THROW(check_packs(*shuffled_source(data(), 7), 12, 1));  // nothing is declared
+  try {
+    check_packs(*packed, 4, 3);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("micro_batch is 3, and more lines of one prompt"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

@@ -67,12 +67,12 @@ bool truth_of(const LossValue& value) {
 template <class T>
 T choice_of(const LossValue& value, const std::vector<std::pair<std::string, T>>& choices) {
   std::vector<std::string> names;
+  const auto* text = std::get_if<std::string>(&value);
   for (const auto& [name, choice] : choices) {
-    const auto* text = std::get_if<std::string>(&value);
     if (text && *text == name) return choice;
     names.push_back(name);
   }
-  wrong_value(value, fmt::format("{}", fmt::join(names, ", ")));
+  wrong_value(value, fmt::format("{}{}", fmt::join(names, ", "), text ? did_you_mean(*text, names) : ""));
 }
 
 auto number_option(float LossParameters::*member, double low, double high, std::string_view allowed) {

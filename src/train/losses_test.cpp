@@ -134,6 +134,17 @@ TEST(LossNames, EveryLossHasAllThatIsSaidOfIt) {
   EXPECT_NE(loss_refusal([] { loss_by_name("dro", {{"beta", "much"}}); }).find("it is 'much', allowed is a number from 0"), std::string::npos);
   EXPECT_NE(loss_refusal([] { loss_by_name("dro", {{"beta", std::numeric_limits<double>::quiet_NaN()}}); }).find("it is nan"), std::string::npos);
   EXPECT_NE(loss_refusal([] { loss_by_name("ppo", {{"kl", "k4"}}); }).find("allowed is k1, k2, k3, unbiased, k3_plus"), std::string::npos);
+  const auto meant = [](const std::string& option, const std::string& given, const std::string& word) {
+    LossConfig config;
+    config.emplace_back(option, given);
+    const std::string told = loss_refusal([&] { loss_by_name("ppo", config); });
+    EXPECT_NE(told.find("did you mean '" + word + "'"), std::string::npos) << told;
+  };
+  meant("averaging", "token_meen", "token_mean");
+  meant("ratio_level", "sequense", "sequence");
+  meant("anchor", "proximate", "proximal");
+  meant("correction", "icepopp", "icepop");
+  EXPECT_EQ(loss_refusal([] { loss_by_name("ppo", {{"averaging", 1.0}}); }).find("did you mean"), std::string::npos);  // no word
   EXPECT_NE(loss_refusal([] { loss_by_name("ppo", {{"clip_low_threshold", 1.3}}); }).find("at most clip_high_threshold"), std::string::npos);
   EXPECT_NE(loss_refusal([] { loss_by_name("ppo", {{"correction", "tis"}}); }).find("count it twice"), std::string::npos);
   EXPECT_NE(loss_refusal([] { loss_by_name("ppo", {{"averaging", "sequence_token_sum_norm"}}); }).find("length_norm is missing"), std::string::npos);

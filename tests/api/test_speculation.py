@@ -2,10 +2,17 @@
 /metrics count them, and what is wrong with a field is said by its name."""
 import concurrent.futures
 import re
+import sys
+from pathlib import Path
 
 import openai
 import pytest
 import requests
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHIPPED = REPOSITORY / "models/countdown-glm"
+sys.path.insert(0, str(REPOSITORY / "tools"))
+import layer_files  # noqa: E402
 
 MODEL = "countdown-glm"
 PROMPT = "3 7 12=48:"
@@ -153,7 +160,6 @@ def refused(client, **body):
 @pytest.mark.parametrize("body, param, words", [
     ({"speculative": {"mode": "ngrams"}}, "speculative.mode", ["'ngrams'", "grammar,prediction,siblings,mtp,ngram", "did you mean 'ngram'"]),
     ({"speculative": {"mode": "eagle"}}, "speculative.mode", ["'eagle'", "allowed are auto, off"]),
-    ({"speculative": {"mode": "mtp"}}, "speculative.mode", ["'mtp'", "no layer of multi-token prediction", "allowed are auto, off"]),
     ({"speculative": {"tokens": 9}}, "speculative.tokens", ["9", "1 to 8"]),
     ({"speculative": {"tokens": 0}}, "speculative.tokens", ["0", "1 to 8"]),
     ({"speculative": {"draft": "x"}}, "speculative.draft", []),
@@ -172,6 +178,13 @@ def refused(client, **body):
 def test_what_is_wrong_is_said(client, body, param, words):
     told, message = refused(client, **body)
     assert told == param and all(word in message for word in words), (told, message)
+
+
+def test_a_layer_that_is_not_there_is_said(own_server, tmp_path):
+    server = own_server(model=layer_files.without_layer(SHIPPED, tmp_path / MODEL))
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        param, message = refused(client, speculative={"mode": "mtp"})
+        assert param == "speculative.mode" and all(word in message for word in ("'mtp'", "no layer of multi-token prediction", "allowed are auto, off")), message
 
 
 def test_a_server_that_never_guesses(own_server, plain):

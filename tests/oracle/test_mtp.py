@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import golden_weights
+import layer_files
 import make_mtp_goldens
 import numpy as np
 import pytest
@@ -83,9 +84,14 @@ def test_a_layer_that_lacks_a_tensor_is_a_note(lockstep, tmp_path):
     assert any("hnorm.weight" in note and "nothing is drafted with it" in note for note in info["notes"]), info["notes"]
 
 
+def bare(folder):
+    """The shipped model without any layer."""
+    return layer_files.without_layer(SHIPPED, folder)
+
+
 def shipped_with_layer(folder):
     """The shipped model with such a layer of random weights, in bf16 as the others."""
-    shutil.copytree(SHIPPED, folder)
+    bare(folder)
     config = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
     (folder / "config.json").write_text(json.dumps(config))
     tensors = load_torch_file(folder / "model.safetensors")
@@ -109,7 +115,7 @@ def test_answers_do_not_depend_on_its_guesses(lockstep, tmp_path):
         assert said(folder, seed, "--speculate", *options) == want, options
         texts.add(tuple(want["token_ids"]))
     assert len(texts) > 1  # the comparison can fail
-    refused = subprocess.run([str(lockstep.binary), "generate", "--model", str(SHIPPED), "--prompt", "1", "--speculate", "mtp"], capture_output=True, text=True)
+    refused = subprocess.run([str(lockstep.binary), "generate", "--model", str(bare(tmp_path / "bare")), "--prompt", "1", "--speculate", "mtp"], capture_output=True, text=True)
     assert refused.returncode != 0 and "is 'mtp', and there is no layer of multi-token prediction to draft with" in refused.stderr, refused.stderr
 
 
@@ -265,15 +271,16 @@ def test_a_layer_is_trained_beside_the_model(lockstep, tmp_path):
     def trained(name, steps):
         values = {"name": name, "steps": steps, "warmup": 0, "batch": 4, "mtp.depths": 2, "mtp.learning_rate": 5e-3}
         words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        recipe = ("--config", REPOSITORY / "recipes/countdown_mtp.toml", "--model", SHIPPED)
+        recipe = ("--config", REPOSITORY / "recipes/countdown_mtp.toml", "--model", without)
         said = lockstep.run("train", "sft", *recipe, "--runs", tmp_path, "--no-page", "--json", *words)
         return json.loads(said), tmp_path / name / "export"
 
+    without = bare(tmp_path / "bare")
     first, at_first = trained("first", 1)
     last, export = trained("last", 40)
     assert first["weights_sha256"] == last["weights_sha256"] == told(lockstep, export)["weights_sha256"] == told(lockstep, SHIPPED)["weights_sha256"]
     assert first["draft_sha256"] != last["draft_sha256"]
-    shipped, written = load_torch_file(SHIPPED / "model.safetensors"), load_torch_file(export / "model.safetensors")
+    shipped, written = load_torch_file(without / "model.safetensors"), load_torch_file(export / "model.safetensors")
     assert all(torch.equal(written[name], value) for name, value in shipped.items())
     assert all(name.startswith("model.layers.4.") for name in written.keys() - shipped.keys()) and len(written) > len(shipped)
     before, after = drafts(at_first), drafts(export)

@@ -50,12 +50,19 @@ def test_runs_of_any_name_are_listed_and_open(many, browser):
 
 # What reinforcement learning with a reference, several updates and redraws writes beside the rest, and distillation from teachers.
 LEARNING = {"reference_k1": "KL k1 to the reference", "reference_k3": "KL k3 to the reference", "groups_redrawn": "Groups drawn again", "groups_dropped": "Groups dropped",
-            "unanswered": "Unanswered", "unjudged_tokens": "Unjudged tokens", "divergence_sums": "Divergence from sums", "divergence_of 2": "Divergence from of 2"}  # fmt: skip
+            "unanswered": "Unanswered", "unjudged_tokens": "Unjudged tokens", "divergence_sums": "Divergence from sums", "divergence_of 2": "Divergence from of 2", "rate_sort": "Rate of sort",
+            "mtp_variation": "Drafts' loss of overlap", "mtp_loss_2": "Drafts' loss, depth 2", "mtp_overlap_1": "Drafts' overlap, depth 1"}  # fmt: skip
 OPTIMISER = {"updates": "Updates", "policy_k3": "KL k3 within the step", "policy_clipped": "Clipped within the step", "mini_batches_skipped": "Mini-batches skipped"}
 
 
+# Of a run that keeps forwards, and of one that publishes its weights: groups of their own, in this order.
+KEPT = {"rows_sampled": "Rows sampled", "rows_asked": "Rows asked for", "rows_kept": "Rows kept", "rows_computed": "Rows computed", "rows_recomputed": "Rows computed again",
+        "kept_rows_dropped": "Kept rows dropped", "kept_rows_compared": "Kept rows compared", "kept_bytes": "Memory of kept rows"}  # fmt: skip
+PUBLISHING = {"publish_seconds": "Waited for publishing", "publish_beside_seconds": "Publishing", "publish_bytes": "Published", "publish_full_bytes": "Whole weights", "publish_sequence": "Snapshot"}
+
+
 def test_what_learning_tells_has_its_meaning_and_its_group(started, tmp_path, browser):
-    keys = {**LEARNING, **OPTIMISER, "proximal_forwards": "Proximal forwards", "completions": "Completions", "seconds": "Step"}
+    keys = {**LEARNING, **OPTIMISER, **KEPT, **PUBLISHING, "proximal_forwards": "Proximal forwards", "completions": "Completions", "seconds": "Step"}
     write_run(tmp_path, "run", [{"step": step, "reward": 1, **dict.fromkeys(keys, step)} for step in (1, 2)])
     write_run(tmp_path, "strange", [{"step": step, "reward": 1, "nobody_knows": step} for step in (1, 2)])
     server = started("watch", tmp_path, "--port", "0")
@@ -64,6 +71,7 @@ def test_what_learning_tells_has_its_meaning_and_its_group(started, tmp_path, br
     browser.wait("document.querySelector('[data-key=divergence_sums]')", "the curves")
     shown = groups()
     assert "Other" not in shown and set(LEARNING) < set(shown["Learning"]) and set(OPTIMISER) <= set(shown["Optimiser"]), shown
+    assert shown["Kept forwards"] == [*KEPT] and shown["Publishing"] == [*PUBLISHING], shown
     titles = browser.js("return Object.fromEntries([...document.querySelectorAll('.curve')].map((c) => [c.dataset.key, c.textContent]))")
     assert all(title in titles[key] for key, title in keys.items()), titles
     browser.open(f"{server.url}/#/runs/strange")

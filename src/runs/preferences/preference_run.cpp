@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/seconds.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/run_directory.h"
 #include "model/value_head.h"
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
@@ -264,8 +265,12 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   check(config.preference);
   if (config.share_prompts == SharePrompts::automatic)
     fail(ErrorCode::invalid_argument, "share_prompts is 'auto', allowed in train preference are off, forward, backward");
+  check_run_name(config.run.name);
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
   const PreferenceRow& row = preference_row(config.preference.loss);
+  if (row.pairs && config.share_prompts == SharePrompts::backward && config.micro_batch == 1)
+    fail(ErrorCode::invalid_argument,
+         "micro_batch is 1, and a pair that shares its prompt in the backward is two answers in one; allowed is 2 or more, 0, or share_prompts forward");
   OpenedModel opened = row.values ? open_value_model(config.runtime) : open_model(config.runtime);
   if (!row.values) refuse_value_head(*opened.model, fmt::format("the loss {} has no log-probabilities to compare", row.name));
   PreferenceInput input = make_input(opened);

@@ -85,6 +85,7 @@ with check("version"):
 with check("unknown-command"):
     refused("generat", status=2, words=["unknown command 'generat'", "did you mean", "generate"])
     refused("train", "stf", status=2, words=["'stf'", "did you mean", "sft"])
+    assert "did you mean" not in refused("train", "ppo", status=2, words=["lockstep train rl --algorithm ppo"]).stderr
 
 with check("unknown-flag"):
     for names in help_names():

@@ -2,6 +2,7 @@
 import ast
 import contextlib
 import dataclasses
+import fnmatch
 import functools
 import io
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 ROOT = Path(os.environ["LOCKSTEP_ROOT"])
 sys.path.insert(0, str(ROOT / "tools"))
 import night  # noqa: E402
+import over_processes  # noqa: E402
 import run_checks  # noqa: E402
 import watched_programs  # noqa: E402
 
@@ -440,6 +442,10 @@ def the_parts_are_those_of_the_tree(folder):
     assert f"foreach(folder {' '.join(name[5:] for name in night.SANITIZED if name.startswith('tsan-'))})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
+    for name in (name for part in night.PARTS if part.kind == "slow" for name in part.argument.split()):
+        group, own, *tests = name.split("/")
+        files = [ROOT / f"tests/check.d/{own}.sh"] if group == "script" else sorted((ROOT / "src" / own[5:]).glob("*_test.cpp"))
+        assert files and files[0].exists() and all(any(one in file.read_text() for file in files) for one in tests), name
     # Every sanitizer's program is in a night, all its tests, and in parts of some minutes.
     assert set(programs) == {name.replace("-", "_") for name in night.SANITIZED}
     for parts in programs.values():
@@ -455,6 +461,10 @@ def the_parts_are_those_of_the_tree(folder):
     for short in (False, True):
         turns = [part.name for part in night.PARTS if not part.why_no_turn and (part.minutes + part.build_minutes <= night.SHORT_MINUTES) == short]
         assert [night.whose_turn(night.PARTS, 2 * n + short, False)[0].name for n in range(len(turns))] == turns
+    # What counts to a million there is a test that can.
+    engine = [file.read_text() for file in (ROOT / "src/engine").rglob("*_test.cpp")]
+    can = {f"{suite}.{name}" for text in engine if "LOCKSTEP_SLOW_TESTS" in text for suite, name in re.findall(r"^TEST\((\w+), (\w+)\)", text, re.MULTILINE)}
+    assert all(fnmatch.filter(can, pattern.removeprefix("unit/test_engine/")) for pattern in night.MILLIONS), night.MILLIONS
     # docs/ci.md says which parts there are, which take turns, and why the others do not.
     text = (ROOT / "docs/ci.md").read_text()
     table = re.search(r"\| parts \| what \|\n\|[-|]+\n((?:\|.*\n)+)", text)[1]
@@ -463,12 +473,60 @@ def the_parts_are_those_of_the_tree(folder):
     assert night.page() in text, f"docs/ci.md says otherwise than tools/night.py:\n{night.page()}"
 
 
+def what_is_left_out_over_processes_is_in_the_tree(folder):
+    names = [name for name in run_checks.oracle_names() if name.startswith(("api/", "training/"))]
+    for pattern in over_processes.left_out():
+        assert over_processes.run_over_processes(names, [pattern])[1], f"tests/over_processes.txt: '{pattern}' stands for no test"
+    for suite in ("api", "training"):
+        wanted, out = over_processes.run_over_processes([name for name in names if name.startswith(suite)], over_processes.left_out())
+        assert len(wanted) > len(out) > 0, (suite, len(wanted), len(out))
+    (Path(folder) / "list").write_text("api/test_chat.py::* : short\n")
+    try:
+        over_processes.left_out(Path(folder) / "list")
+        raise AssertionError("a row without a reason was taken")
+    except SystemExit as error:
+        assert "is not `NAME : REASON`" in str(error)
+
+
+def the_program_over_processes_is_itself_but_for_servers(folder):
+    """With stand-ins for the program, mpirun and setpriv: what is started, that a signal comes to process 0, and its exit status."""
+    program, starter = Path(folder) / "lockstep", Path(folder) / "mpirun"
+    program.write_text("""#!/bin/sh
+echo "program $*"
+[ "$1 $OMPI_COMM_WORLD_RANK" = "serve 0" ] || exit 3
+trap 'exit 7' TERM
+echo listening
+while :; do sleep 0.05; done
+""")
+    starter.write_text("""#!/usr/bin/python3
+import os, subprocess, sys
+at = sys.argv.index("setpriv")
+print("mpirun", *sys.argv[1:at], flush=True)
+sys.exit(subprocess.run(sys.argv[at + 3:], env={**os.environ, "OMPI_COMM_WORLD_RANK": "0"}).returncode)
+""")
+    for one in (program, starter):
+        one.chmod(0o755)
+    script = over_processes.wrapped(program)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    for words in (["plan", "serve"], ["serve", "--model", "m", "--transport", "mpi"]):
+        told = subprocess.run([script, *words], capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+        assert (told.returncode, told.stdout) == (3, f"program {' '.join(words)}\n"), told
+    for own in ([], ["--ranks", "pp=2"]):
+        server = subprocess.Popen([script, "serve", "--model", "m", *own], stdout=subprocess.PIPE, text=True, env=environment, stdin=subprocess.DEVNULL)
+        said = [server.stdout.readline() for _ in range(3)]
+        assert said == ["mpirun --oversubscribe --bind-to none -n 2\n", f"program serve --model m {' '.join(own or ['--ranks', 'tp=2'])} --transport mpi\n", "listening\n"], said
+        server.terminate()
+        assert server.wait(timeout=30) == 7
+        server.stdout.close()
+
+
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
           the_end_tells_what_groups_cost, the_end_tells_what_families_cost, two_programs_run_at_once_and_are_told_in_order,
           what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
           a_night_goes_on_where_it_was, a_night_with_time_left_runs_more, each_part_has_its_turn, turns_are_of_landings, a_late_run_takes_a_part_of_a_minute,
-          shards_are_the_whole, a_program_is_built_once_in_a_night, a_part_ends_in_its_time, a_part_that_lacks_what_it_needs_is_skipped, the_parts_are_those_of_the_tree]
+          shards_are_the_whole, a_program_is_built_once_in_a_night, a_part_ends_in_its_time, a_part_that_lacks_what_it_needs_is_skipped, the_parts_are_those_of_the_tree,
+          what_is_left_out_over_processes_is_in_the_tree, the_program_over_processes_is_itself_but_for_servers]
 
 
 def main():
