@@ -257,17 +257,7 @@ bool Engine::step() {
   return true;
 }
 
-void Engine::advance(bool enters) {
-  try {
-    turn(enters);
-  } catch (...) {
-    under_way_.forget();
-    scheduler_->roll_back();
-    throw;
-  }
-}
-
-void Engine::turn(bool enters) {
+void Engine::advance(bool enters) try {
   const auto began = std::chrono::steady_clock::now();
   const bool first = under_way_.empty();
   const PlanUnderWay* next = nullptr;
@@ -297,6 +287,10 @@ void Engine::turn(bool enters) {
   absorb(done.plan, done.read);
   steps_->accepted(done.plan);
   counters_.drafts = guesses_.counters();
+} catch (...) {
+  under_way_.forget();
+  scheduler_->roll_back();
+  throw;
 }
 
 void Engine::absorb(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read) {

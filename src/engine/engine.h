@@ -74,7 +74,6 @@ class Engine {
  private:
   // One turn of plans that follow each other; `enters`: another one begins. An error leaves none under way.
   void advance(bool enters);
-  void turn(bool enters);
   // `read`: by slice, faults of its pages that earlier plans have found; empty: none.
   void absorb(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read = {});
   void fail_flagged(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read);

@@ -16,7 +16,7 @@ using Bits = std::vector<std::vector<std::uint32_t>>;
 const std::vector<RankLayout> kStages = {{1, 1, 1, 2}, {1, 1, 1, 3}, {2, 1, 1, 2}};
 
 EngineOptions wide(const RankLayout& ranks = {}) { return {.page_size = 4, .cache_pages = 400, .max_batch_rows = 64, .ranks = ranks}; }
-EngineOptions tight(const RankLayout& ranks) { return {.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 5, .ranks = ranks}; }
+EngineOptions tight(const RankLayout& ranks) { return {.page_size = 4, .cache_pages = 16, .max_batch_rows = 32, .prefill_chunk = 5, .ranks = ranks}; }
 
 // Requests of all kinds, and what one rank answers.
 struct Rich {

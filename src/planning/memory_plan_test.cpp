@@ -312,7 +312,7 @@ TEST(MemoryPlan, ASamplerBesideIsCounted) {
   expect_equal(plan, memory_of(trainer.ranks().memory(0)));
   TrainingPlan alone = what;
   alone.rollouts = 0;
-  EXPECT_GE(plan.total, plan_training(settings, alone)[0].total + opened.model->manifest().elements() * 4);
+  EXPECT_GE(plan.total, plan_training(settings, alone)[0].total + trained_size(opened.model->manifest()) * 4);
   RuntimeSettings several = settings;
   several.ranks = "dp=2";
   EXPECT_THROW(plan_training(several, what), Error);
