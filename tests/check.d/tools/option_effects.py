@@ -185,7 +185,7 @@ ROWS = {
     "grad": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("out", "elsewhere.safetensors"), ("overwrite", True, {"there": "gradients.safetensors"}), ("rows", "rows.jsonl"), ("loss", "ppo", {"tokens": FILES / "rollouts.jsonl"}),
                        ("loss-config", "averaging=token_mean"), ("json", NO)],
     "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
-             ("micro-batch", 1), ("checkpoint-activations", True), ("train-indexer", True), ("optimizer-state", "file"), ("ranks", "tp=2"), ("critic", "full"), ("critic-rank", 64, {"critic": "adapter"}), ("mtp-depths", 2),
+             ("micro-batch", 1), ("checkpoint-activations", True), ("train-indexer", True), ("optimizer-state", "file"), ("ranks", "tp=2"), ("critic", "full"), ("critic-rank", 64, {"critic": "adapter"}), ("mtp-depths", 2), ("rollouts", 8),
              ("keep-forward", "all"), ("keep-forward-megabytes", 1, {"keep-forward": "all"}), ("teacher", "qwen3-8b", {"model": "qwen3-8b", "length": 16, "memory-megabytes": 4000000}), ("flops", True, {"threads": NO})],
     "simulate": [("ranks", "tp=4"), ("devices", 2, {"ranks": NO}), ("device", "b200"), ("host-devices", 2), ("network-gigabits", 1, {"host-devices": 2}), ("tokens", 64), ("length", 32), ("micro-batch", 1), ("checkpoint-activations", True), ("adapter-rank", 4), ("profile", "cpu-f32"), ("json", True)],
     "info": [("json", True), ("families", True, {"WORDS": []})],
