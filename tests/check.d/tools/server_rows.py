@@ -245,7 +245,7 @@ def draining(s):
 def cut(s):
     """How an answer ends that is written when the server stops."""
     told = []
-    thread = threading.Thread(target=lambda: told.append(s.complete(max_tokens=480, ignore_eos=True, n=48, temperature=1)[0]))
+    thread = threading.Thread(target=lambda: told.append(s.complete(max_tokens=480, ignore_eos=True, n=24, temperature=1)[0]))
     thread.start()
     until(lambda: s.metric("lockstep_sequences_running"), SURELY)
     s.process.send_signal(signal.SIGTERM)
