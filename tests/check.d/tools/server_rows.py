@@ -83,8 +83,9 @@ def loaded(s):
 
 
 def beside(s):
-    """New names in the folders, once they are there; of a server that follows nothing nothing is waited for long."""
-    return names(s.folder) if until(lambda: len(names(s.folder)) > s.files, patience(s, "follow", "deploy-follow")) else []
+    """Names in the folders, when new ones have come, be it before the first count; of a server that follows nothing nothing is waited for long."""
+    until(lambda: len(names(s.folder)) > s.files, patience(s, "follow", "deploy-follow"))
+    return names(s.folder)
 
 
 def spare(s):
