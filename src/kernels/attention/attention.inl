@@ -88,19 +88,17 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       sums_by_head<V>(s, step, all, n, fresh);
       for (std::int64_t h = 0; h < all; ++h) denominator[h] = start ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
       if (last && sinks.there) sinks.join(heads, largest, denominator);  // one row: only rows with more keys go together
-      for (std::int64_t r = 0; r < count; ++r) {
-        Elem* o = elements<V>(op.o) + (t + r) * op.o.stride + h0 * shape.value;
-        const Elem *before = start ? nullptr : alpha + r * heads, *sink = last && sinks.there ? sinks.alpha : nullptr, *all_of = last ? denominator : nullptr;
-        weighted_sums<V>(
-            s + r * heads * step, step, heads, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
-            [o, before, sink, all_of, width = shape.value](V sum, std::int64_t h, std::int64_t column, int lanes) {
-              Elem* to = o + h * width + column;
-              if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[h]), sum);
-              if (sink) sum = sum * V::set1(sink[h]);
-              if (all_of) sum = sum / V::set1(all_of[h]);
-              sum.store_partial(to, lanes);
-            });
-      }
+      const Elem *before = start ? nullptr : alpha, *sink = last && sinks.there ? sinks.alpha : nullptr, *all_of = last ? denominator : nullptr;
+      const ChainOutputs<Elem> out(elements<V>(op.o) + t * op.o.stride + h0 * shape.value, op.o.stride, shape.value, heads, count);
+      weighted_sums<V>(
+          s, step, all, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
+          [&out, before, sink, all_of](V sum, std::int64_t c, std::int64_t column, int lanes) {
+            Elem* to = out.of(c) + column;
+            if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[c]), sum);
+            if (sink) sum = sum * V::set1(sink[c]);
+            if (all_of) sum = sum / V::set1(all_of[c]);
+            sum.store_partial(to, lanes);
+          });
       if (!last) return;
       Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
       for (std::int64_t h = 0; h < heads; h += 16) (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));

@@ -117,16 +117,14 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
     exp_all<V>(p, all * step);
     subtract_by_head<V>(ds, all, step, n, delta + first);
     for (std::int64_t i = 0; i < all * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
-    for (std::int64_t r = 0; r < count; ++r) {
-      Elem* const dq = elements<V>(op.dq) + (t + r) * op.dq.stride + h0 * key;
-      weighted_sums<V>(
-          ds + r * heads * step, step, heads, block.entry, n, key,
-          [=](std::int64_t h, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq + h * key + column, lanes); },
-          [=](V sum, std::int64_t h, std::int64_t column, int lanes) {
-            if (last) sum = sum * V::set1(scale);
-            sum.store_partial(dq + h * key + column, lanes);
-          });
-    }
+    const ChainOutputs<Elem> dq(elements<V>(op.dq) + t * op.dq.stride + h0 * key, op.dq.stride, key, heads, count);
+    weighted_sums<V>(
+        ds, step, all, block.entry, n, key,
+        [&dq, start](std::int64_t c, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq.of(c) + column, lanes); },
+        [&dq, last, scale](V sum, std::int64_t c, std::int64_t column, int lanes) {
+          if (last) sum = sum * V::set1(scale);
+          sum.store_partial(dq.of(c) + column, lanes);
+        });
     const std::int64_t r = t - tile.row;
     if (!op.selection) {
       for (std::int64_t c = 0; c < all; ++c) {
@@ -152,13 +150,6 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
 // Which terms a vector of entry columns gets: both: of the key and of the value, which is in it; mixed: of the key, and of the value in its first
 // lanes; key, value: of that alone.
 enum class EntryColumns { both, mixed, key, value };
-
-// One vector of columns. Partial: its first `lanes`.
-template <class V, bool Partial>
-inline V load_columns(const typename V::Elem* from, int lanes) {
-  if constexpr (Partial) return V::load_partial(from, lanes);
-  else return V::load(from);
-}
 
 // Step 2 of one key for `Vectors` column vectors from `column` of the key (or of the value) on, which stand at dentry; list entries
 // [begin, end). Partial: one vector of `lanes`.
@@ -270,13 +261,12 @@ void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& 
 
 // The columns of a kv head in an entry, in vectors: f(kind, vectors, partial, column of the key or value, lanes, column of the
 // entry); the first three as constants.
-template <class V, class F>
+template <class V, int Wide, class F>
 void for_entry_columns(const AttentionShape& shape, const EntryPart& part, const F& f) {
   const auto range = [&](auto kind, std::int64_t c, std::int64_t end, std::int64_t at) {
-    constexpr int kWide = kColumnTile<V>;
     const std::false_type whole;
-    for (; c + 16 * kWide <= end; c += 16 * kWide) f(kind, std::integral_constant<int, kWide>(), whole, c, 16, at + c);
-    if constexpr (kWide > 2)
+    for (; c + 16 * Wide <= end; c += 16 * Wide) f(kind, std::integral_constant<int, Wide>(), whole, c, 16, at + c);
+    if constexpr (Wide > 2)
       for (; c + 32 <= end; c += 32) f(kind, std::integral_constant<int, 2>(), whole, c, 16, at + c);
     for (; c + 16 <= end; c += 16) f(kind, std::integral_constant<int, 1>(), whole, c, 16, at + c);
     if (c < end) f(kind, std::integral_constant<int, 1>(), std::true_type(), c, lanes_left(end, c), at + c);
@@ -300,24 +290,25 @@ void for_entry_columns(const AttentionShape& shape, const EntryPart& part, const
 // Step 2 for the keys [begin, end) of a tile, of a selection those that have a pair; begin a multiple of the keys taken at once.
 template <class V>
 void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
-  constexpr int kKeys = V::kRows >= 12 ? 4 : V::kRows >= 6 ? 2 : 1;
   const EntryPart part = group_part(op.shape, tile.kv_head);
   const auto dentry = [&](std::int64_t k) { return elements<V>(op.dentry) + (tile.entry + tile.key + k) * op.dentry.stride; };
   if (!op.selection) {
-    const auto take = [&](auto keys, std::int64_t k) {
-      for_entry_columns<V>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
+    // Columns outside, keys inside: the same columns of the rows' queries stay in the first cache for all keys.
+    constexpr int kKeys = V::kRows >= 6 ? 4 : 1, kWide = V::kRows >= 12 ? kColumnTile<V> : V::kRows >= 6 ? 1 : kColumnTile<V>;
+    for_entry_columns<V, kWide>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
+      const auto take = [&](auto keys, std::int64_t k) {
         backward_columns_dense<V, keys(), vectors(), kind(), partial()>(op, tile, k, c, lanes, dentry(k) + at);
-      });
-    };
-    std::int64_t k = begin;
-    while (k < end && (tile.key + k < op.rows.first_key || k % kKeys != 0)) take(std::integral_constant<int, 1>(), k++);  // none where first_key is 0
-    for (; k + kKeys <= end && op.shape.window == 0; k += kKeys) take(std::integral_constant<int, kKeys>(), k);
-    for (; k < end; ++k) take(std::integral_constant<int, 1>(), k);
+      };
+      std::int64_t k = begin;
+      while (k < end && (tile.key + k < op.rows.first_key || k % kKeys != 0)) take(std::integral_constant<int, 1>(), k++);  // none where first_key is 0
+      for (; k + kKeys <= end && op.shape.window == 0; k += kKeys) take(std::integral_constant<int, kKeys>(), k);
+      for (; k < end; ++k) take(std::integral_constant<int, 1>(), k);
+    });
     return;
   }
   for (std::int64_t k = begin; k < end; ++k) {
     const std::int32_t first = tile.group_begin[k], last = tile.group_begin[k + 1];
-    for_entry_columns<V>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
+    for_entry_columns<V, kColumnTile<V>>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
       backward_columns<V, vectors(), kind(), partial()>(op, tile, first, last, c, lanes, dentry(tile.list[first].key) + at);
     });
   }

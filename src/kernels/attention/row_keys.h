@@ -33,7 +33,26 @@ inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std:
 }
 
 // How many rows are computed together: the chains of few heads of one row would wait for their own latency.
-static inline std::int64_t rows_together(std::int64_t heads) { return std::clamp<std::int64_t>(16 / heads, 1, 8); }
+inline constexpr std::int64_t kMostTogether = 16;  // rows x heads, of more rows than one
+static inline std::int64_t rows_together(std::int64_t heads) { return std::clamp<std::int64_t>(kMostTogether / heads, 1, 8); }
+
+// Where the sums of rows x heads go: chain row * heads + head to `first` + row * row_step + head * width. Rows that are computed together are few.
+template <class Elem>
+class ChainOutputs {
+ public:
+  ChainOutputs(Elem* first, std::int64_t row_step, std::int64_t width, std::int64_t heads, std::int64_t rows)
+      : first_(first), width_(width), one_row_(rows == 1) {
+    if (one_row_) return;
+    for (std::int64_t c = 0; c < rows * heads; ++c) of_[c] = first + c / heads * row_step + c % heads * width;
+  }
+  Elem* of(std::int64_t c) const { return one_row_ ? first_ + c * width_ : of_[c]; }
+
+ private:
+  Elem* first_;
+  std::int64_t width_;
+  bool one_row_;
+  Elem* of_[kMostTogether];
+};
 
 // Whether a block of n keys that serves `uses` queries (rows x heads) is worth transposing.
 static inline bool transposing_pays(std::int64_t n, std::int64_t uses) { return n >= kPanelKeys && uses >= 12; }

@@ -11,9 +11,12 @@ namespace lockstep {
 
 // Register tiles: heads x column vectors. They change speed only.
 template <class V>
-inline constexpr int kHeadTile = V::kRows >= 12 ? 4 : 2;
+inline constexpr int kHeadTile = V::kRows >= 12  ? 4
+                                 : V::kRows >= 6 ? 6
+                                                 : 2;
 template <class V>
-inline constexpr int kPanelTile = V::kRows >= 12 ? 4 : 1;  // queries in the transposed form, each with up to 4 panels: chains enough to hide an fma
+inline constexpr int kPanelTile =
+    V::kRows >= 6 ? 4 : 1;  // queries in the transposed form, each with up to 4 panels where registers are many: chains enough to hide an fma
 template <class V>
 inline constexpr int kColumnTile = V::kRows >= 12 ? 4 : 2;
 
@@ -22,16 +25,15 @@ inline constexpr std::int64_t kEntriesAhead = 8;
 // From this many keys on, the transposed form of dot16 pays.
 inline constexpr std::int64_t kPanelKeys = 8;
 
-// f(tile, h) for all heads in tiles of `Most`, the rest as one tile (of up to three) more: groups of three heads are common.
+// f(size, h) for all heads in tiles of at most `Most`, as few of them as there can be, and none much smaller than another.
 template <int Most, class F>
 inline void for_head_tiles(std::int64_t heads, const F& f) {
-  std::int64_t h = 0;
-  for (; h + Most <= heads; h += Most) f(std::integral_constant<int, Most>(), h);
-  if constexpr (Most > 2)
-    if (heads - h == 3) return f(std::integral_constant<int, 3>(), h);
-  if constexpr (Most > 2)
-    if (heads - h == 2) return f(std::integral_constant<int, 2>(), h);
-  for (; h < heads; ++h) f(std::integral_constant<int, 1>(), h);
+  for (std::int64_t h = 0; h < heads;) {
+    const std::int64_t left = heads - h, tiles = (left + Most - 1) / Most, size = (left + tiles - 1) / tiles;
+    [&]<int... sizes>(std::integer_sequence<int, sizes...>) { (void)((size == sizes + 1 && (f(std::integral_constant<int, sizes + 1>(), h), true)) || ...); }
+    (std::make_integer_sequence<int, Most>());
+    h += size;
+  }
 }
 
 // Helpers that are no templates are static: each translation unit keeps its own, compiled for its instruction set.
@@ -174,6 +176,7 @@ struct PanelDots {
   [[gnu::always_inline]] void lane(int first, V (&out)[Chains][Panels]) const {
     for (int c = 0; c < Chains; ++c)
       for (int p = 0; p < Panels; ++p) out[c][p] = V::zero();
+#pragma GCC unroll 8
     for (std::int64_t i = 0; i < (Width ? Width : width - first); i += 16) {
       V key[Panels];
       for (int p = 0; p < Panels; ++p) key[p] = V::load(panels + p * panel_step + (first + i) * 16);
@@ -183,7 +186,28 @@ struct PanelDots {
       }
     }
   }
-  // The tree over lanes: i and i + 8, then + 4, + 2, + 1. Pairs come in the order in which what waits for its right neighbour is least: what there is of
+  // The tree over lanes: i and i + 8, then + 4, + 2, + 1. Where registers are few, sums of two lanes are kept in memory until all are there: a compiler
+  // that is left to spill them keeps many of them in memory at once, which took longer.
+  template <int Width>
+  [[gnu::always_inline]] void tree_in_memory(V (&out)[Chains][Panels]) const {
+    alignas(64) Elem pairs[Chains][Panels][8][16];
+    for (int first = 0; first < 8; ++first) {
+      V sum[Chains][Panels], right[Chains][Panels];
+      lane<Width>(first, sum);
+      for (int c = 0; c < Chains; ++c)
+        for (int p = 0; p < Panels; ++p) sum[c][p].store(pairs[c][p][first]);
+      lane<Width>(first + 8, right);
+      for (int c = 0; c < Chains; ++c)
+        for (int p = 0; p < Panels; ++p) (V::load(pairs[c][p][first]) + right[c][p]).store(pairs[c][p][first]);
+    }
+    for (int c = 0; c < Chains; ++c)
+      for (int p = 0; p < Panels; ++p) {
+        V four[4];
+        for (int i = 0; i < 4; ++i) four[i] = V::load(pairs[c][p][i]) + V::load(pairs[c][p][i + 4]);
+        out[c][p] = (four[0] + four[2]) + (four[1] + four[3]);
+      }
+  }
+  // The same in registers. Pairs come in the order in which what waits for its right neighbour is least: what there is of
   // one, two and four pairs is the binary form of the pairs done.
   template <int Width>
   [[gnu::always_inline]] void tree(V (&out)[Chains][Panels]) const {
@@ -217,7 +241,9 @@ struct PanelDots {
 template <class V, int Chains, int Panels, int Width>
 [[gnu::noinline]] void panel_dots_of(const typename V::Elem* const (&q)[Chains], const typename V::Elem* panels, std::int64_t panel_step, std::int64_t width,
                                      V (&out)[Chains][Panels]) {
-  PanelDots<V, Chains, Panels>{q, panels, panel_step, width}.template tree<Width>(out);
+  const PanelDots<V, Chains, Panels> dots{q, panels, panel_step, width};
+  if constexpr (V::kRows >= 12) dots.template tree<Width>(out);
+  else dots.template tree_in_memory<Width>(out);
 }
 template <class V, int Chains, int Panels>
 inline void panel_dots(const typename V::Elem* const (&q)[Chains], const typename V::Elem* panels, std::int64_t panel_step, std::int64_t width,
@@ -315,6 +341,13 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
   for_head_tiles<kTile>(heads, group);
 }
 
+// One vector of columns. Partial: its first `lanes`.
+template <class V, bool Partial>
+inline V load_columns(const typename V::Elem* from, int lanes) {
+  if constexpr (Partial) return V::load_partial(from, lanes);
+  else return V::load(from);
+}
+
 // One tile of weighted_sums: heads [head, head + Heads), `Columns` vectors from `column` on (Partial: one vector of
 // `lanes`).
 template <class V, int Heads, int Columns, bool Partial, class Begin, class Finish>
@@ -328,10 +361,7 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
   for (std::int64_t k = 0; k < n; ++k) {
     const typename V::Elem* value = entry[k] + column;
     V x[Columns];
-    for (int c = 0; c < Columns; ++c) {
-      if constexpr (Partial) x[c] = V::load_partial(value + 16 * c, lanes);
-      else x[c] = V::load(value + 16 * c);
-    }
+    for (int c = 0; c < Columns; ++c) x[c] = load_columns<V, Partial>(value + 16 * c, lanes);
     for (int h = 0; h < Heads; ++h) {
       const V w = V::set1(weight[(head + h) * weight_step + k]);
       for (int c = 0; c < Columns; ++c) sum[h][c] = fma(w, x[c], sum[h][c]);
@@ -348,9 +378,8 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
 template <class V, class Begin, class Finish>
 void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const typename V::Elem* const* entry, std::int64_t n,
                    std::int64_t columns, const Begin& begin, const Finish& finish) {
-  constexpr int kTile = kHeadTile<V>, kWide = kColumnTile<V>;
   const auto group = [&](auto count, std::int64_t h) {
-    constexpr int kHeads = decltype(count)::value;
+    constexpr int kHeads = decltype(count)::value, kWide = V::kRows < 12 && kHeads > 2 ? 1 : kColumnTile<V>;
     std::int64_t c = 0;
     for (; c + 16 * kWide <= columns; c += 16 * kWide) weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
     if constexpr (kWide > 2)
@@ -358,7 +387,7 @@ void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std
     for (; c + 16 <= columns; c += 16) weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
     if (c < columns) weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), begin, finish);
   };
-  for_head_tiles<kTile>(heads, group);
+  for_head_tiles<kHeadTile<V>>(heads, group);
 }
 
 // x[h * step + k] = x[h * step + k] - minus[h], k < n (whole vectors where step allows).
