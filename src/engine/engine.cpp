@@ -226,7 +226,9 @@ bool Engine::step() {
   if (planned.empty()) refuse_empty(*scheduler_);
   guesses_.propose(planned, *scheduler_);
   const auto first_read = std::find_if(planned.begin(), planned.end(), [](const PlannedSlice& p) { return p.read; });
-  const std::vector<PlannedSlice> plan(planned.begin(), first_read), reads(first_read, planned.end());
+  std::vector<PlannedSlice> computed, reads;
+  if (first_read != planned.end()) computed.assign(planned.begin(), first_read), reads.assign(first_read, planned.end());
+  const std::vector<PlannedSlice>& plan = reads.empty() ? planned : computed;
   prepare(plan, runtime_.model->facts(), wants_);
   note_begin(reads);
   std::vector<std::string> faults;
