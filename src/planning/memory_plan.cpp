@@ -236,8 +236,7 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
   }
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
   const BackendKind kind = settings.device == "cuda" ? BackendKind::cuda : BackendKind::cpu;
-  const bool keeps = keeps_over(options.ranks, what.keep_forward, kind) && !ranks;
-  const KeptPages kept = keeps ? kept_pages(runtime, what) : KeptPages();
+  const KeptPages kept = keeps_over(options.ranks, what.keep_forward, kind) ? kept_pages(runtime, what) : KeptPages();
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
   std::optional<PlannedSampler> sampler;
   if (what.rollouts > 0) {
