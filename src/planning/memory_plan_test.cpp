@@ -511,8 +511,7 @@ TEST(MemoryPlan, EveryRankThatServesHasItsOwn) {
     for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
     engine.run_until_idle();
     ASSERT_EQ(plans.size(), static_cast<std::size_t>(opened.ranks.size()));
-    for (std::size_t rank = 0; rank < plans.size(); ++rank)
-      expect_equal(plans[rank], memory_of(engine.rank_steps().runtime_of(static_cast<int>(rank)).backend.device().memory()));
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(engine.rank_steps().memory(static_cast<int>(rank))));
   }
 }
 
