@@ -96,7 +96,7 @@ nlohmann::ordered_json completions_row(const std::string& folder) {
         if (engine->idle()) return false;
         engine->step();
         std::vector<DevicePart> parts;
-        for (const AccountRows& one : engine->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
+        for (const AccountRows& one : engine->take_rows()) parts.push_back({one.account, static_cast<double>(one.rows)});
         executor.name_piece("forward", std::move(parts));
         return !engine->idle();
       });

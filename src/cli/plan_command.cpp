@@ -127,9 +127,8 @@ int plan_command(const Arguments& arguments) {
                "train: what an engine keeps of the forwards of all sequences beside it, as `train rl --keep-forward`");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.refused("with a layout of --ranks over which nothing is kept", [&settings, &training] {
-    const RankLayout layout = planned_layout(settings.ranks);
     const BackendKind kind = settings.device == "cuda" ? BackendKind::cuda : BackendKind::cpu;
-    return training.keep_forward.on() && (layout.size() > kMostRanks || !keeps_over(layout, training.keep_forward, kind));  // nobody runs more
+    return training.keep_forward.on() && !keeps_over(planned_layout(settings.ranks), training.keep_forward, kind);
   });
   table.integer("keep-forward-megabytes", &training.keep_forward.megabytes, 1, 1 << 24, "N", "train: the most memory of what is kept");
   table.refused("with --keep-forward off", [&training] { return !training.keep_forward.on(); });

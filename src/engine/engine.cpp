@@ -211,7 +211,6 @@ void refuse_empty(const Scheduler& scheduler) {
 
 bool Engine::step() {
   if (delivering_) fail(ErrorCode::internal, "step was called from a callback of the engine");
-  step_rows_.clear();
   deliver();  // what a callback that threw left behind
   under_way_.rethrow();
   if (scheduler_->idle()) return false;
@@ -226,7 +225,9 @@ bool Engine::step() {
   if (planned.empty()) refuse_empty(*scheduler_);
   guesses_.propose(planned, *scheduler_);
   const auto first_read = std::find_if(planned.begin(), planned.end(), [](const PlannedSlice& p) { return p.read; });
-  const std::vector<PlannedSlice> plan(planned.begin(), first_read), reads(first_read, planned.end());
+  std::vector<PlannedSlice> computed, reads;
+  if (first_read != planned.end()) computed.assign(planned.begin(), first_read), reads.assign(first_read, planned.end());
+  const std::vector<PlannedSlice>& plan = reads.empty() ? planned : computed;
   prepare(plan, runtime_.model->facts(), wants_);
   note_begin(reads);
   std::vector<std::string> faults;
@@ -239,7 +240,7 @@ bool Engine::step() {
     throw;
   }
   under_way_.ran_alone();
-  count_accounts(planned, step_rows_);
+  count_accounts(planned, rows_);
   if (!plan.empty()) {
     count_forward(plan, *runtime_.model, result_.work, counters_);
     absorb(plan);
@@ -273,7 +274,7 @@ void Engine::advance(bool enters) try {
     }
   }
   const bool through = steps_->turn(first, next ? &next->plan : nullptr, next ? &next->wants : nullptr, result_);
-  for (const PlanUnderWay& one : under_way_.all()) count_accounts(one.plan, step_rows_);
+  for (const PlanUnderWay& one : under_way_.all()) count_accounts(one.plan, rows_);
   if (next) {
     const double seconds = seconds_since(began) * stages_;  // of all its turns, about
     guesses_.observe(next->plan, seconds);

@@ -7,6 +7,7 @@
 #pragma once
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/admission.h"
 #include "engine/drafts/step_guesses.h"
@@ -68,8 +69,8 @@ class Engine {
   std::int64_t waiting() const { return static_cast<std::int64_t>(scheduler_->waiting().size()); }
   const Scheduler& scheduler() const { return *scheduler_; }
   const RankSteps& rank_steps() const { return *steps_; }
-  // The accounts with rows in the last step's forward; empty without one.
-  const std::vector<AccountRows>& rows_of_step() const { return step_rows_; }
+  // The accounts with rows in forwards since the last call: in those of steps, and in those that cancel, truncate, preempt and set_weights waited for.
+  std::vector<AccountRows> take_rows() { return std::exchange(rows_, {}); }
 
  private:
   // One turn of plans that follow each other; `enters`: another one begins. An error leaves none under way.
@@ -98,7 +99,7 @@ class Engine {
   StepResult result_;
   KeptScores kept_scores_;
   PlansUnderWay under_way_{[this] { advance(false); }};
-  std::vector<AccountRows> step_rows_;
+  std::vector<AccountRows> rows_;  // that nobody has taken
   std::uint64_t next_id_ = 1;
   bool delivering_ = false;
 };

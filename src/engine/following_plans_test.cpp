@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/fair_shares.h"
 #include "engine/drafts_test_tools.h"
 #include "engine/step_follower.h"
 #include "parallel/memory_wire_test_tools.h"
@@ -188,6 +189,30 @@ TEST(FollowingPlans, TextsAreCutBackAndPreemptedWhileTheyAreUnderWay) {
     }
   EXPECT_GT(under_way, 20);
   EXPECT_GT(cut, 20);
+}
+
+// A plan that comes through between two steps has had rows of its account as in a step, and they are told once.
+TEST(FollowingPlans, RowsBetweenStepsAreToldToo) {
+  Plant plant("sharing", "cpu-f32", {.threads = 1});
+  FairShares shares;
+  Engine engine(plant.runtime, plant.weights, wide(kStages[0]));
+  for (const char* const key : {"ann", "bob"})
+    engine.submit({.prompt = {1, 5, 7}, .sampling = {.temperature = 0, .max_tokens = 12}, .account = shares.account(WorkClass::live, key)});
+  engine.step(), engine.step();
+  const std::vector<Sequence*>& running = engine.scheduler().running();
+  const auto found = std::find_if(running.begin(), running.end(), [](const Sequence* s) { return s->under_way; });
+  ASSERT_NE(found, running.end());
+  const std::shared_ptr<ShareAccount> whose = (*found)->account;
+  std::int64_t before = 0;
+  for (const AccountRows& one : engine.take_rows()) before += one.account == whose ? one.rows : 0;
+  EXPECT_EQ(before, 3);  // its prompt, in the first of two stages
+  engine.cancel((*found)->id);
+  engine.step();
+  std::int64_t own = 0, others = 0;
+  for (const AccountRows& one : engine.take_rows()) (one.account == whose ? own : others) += one.rows;
+  EXPECT_EQ(own, 3);  // in the second
+  EXPECT_EQ(others, 1);
+  EXPECT_TRUE(engine.take_rows().empty());
 }
 
 TEST(FollowingPlans, OfWhatIsCancelledNothingMoreIsTold) {

@@ -35,9 +35,12 @@ class KeptSliceRows final : public RowSource {
       const View all = kept(part, value);
       for (std::int64_t i = 0; i < part.count; ++i) rows.push_back({all.row_range(i, 1), made.row_range(part.row + i, 1), -1, slice_.begin + part.row + i});
     }
-    compare_kept(forwards_.backend(), forwards_, value, rows);
+    difference_ = kept_difference(forwards_.backend(), forwards_, value, rows);
+    if (!difference_.empty()) fail(ErrorCode::internal, "{}", difference_);
     if (value == forwards_.layout().values() - 1) forwards_.statistics().compared += std::ssize(rows);
   }
+
+  const std::string& difference() const { return difference_; }  // of a row that was kept from what is computed; empty: none was found
 
  private:
   // Rows [first, first + count) of a page, which are rows [row, row + count) of the slice.
@@ -53,6 +56,7 @@ class KeptSliceRows final : public RowSource {
   const PlannedSlice& slice_;
   const bool recomputes_;
   std::vector<Part> parts_;
+  std::string difference_;
 };
 }  // namespace
 
@@ -63,9 +67,9 @@ std::string KeptScores::read(RankSteps& steps, KeptForwards& forwards, const Mod
   KeptSliceRows rows(forwards, slice);
   try {
     steps.run(plan_, wants_, result_, &rows);
-  } catch (const Error& e) {  // a row is not what is computed: of this request alone
-    if (e.code() != ErrorCode::internal) throw;
-    return e.what();
+  } catch (const Error& e) {
+    if (rows.difference().empty()) throw;
+    return e.what();  // a row is not what is computed: of this request alone
   }
   counters.work += result_.work;
   counters.work.expect_read(model, slice.count);

@@ -12,8 +12,8 @@ namespace lockstep {
 
 class KeptScores {
  public:
-  // Puts the scores of a planned slice (PlannedSlice::read) into its request's answer, after the step's forward has run. Returns why the request fails;
-  // empty: it goes on.
+  // Puts the scores of a planned slice (PlannedSlice::read) into its request's answer, after the step's forward has run. Returns why the request fails,
+  // since a row is wrong; empty: it goes on. Errors: those of a step, which are no request's.
   std::string read(RankSteps& steps, KeptForwards& forwards, const Model& model, const PlannedSlice& slice, EngineCounters& counters);
 
  private:

@@ -35,12 +35,13 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
     Rank& part = parts_[static_cast<std::size_t>(local)];
     Backend& like = runtime_.backend;
     if (local > 0)
-      part.runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model,
-                                               runtime_.profile, runtime_.max_positions);
+      part.own_runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model,
+                                                   runtime_.profile, runtime_.max_positions);
+    part.runtime = local > 0 ? part.own_runtime.get() : &runtime_;
     if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local), HeadStage::first);
-    part.runner = std::make_unique<StepRunner>(runtime_of(local), options.cache_pages, options.page_size, part.sharding.get());
+    part.runner = std::make_unique<StepRunner>(*part.runtime, options.cache_pages, options.page_size, part.sharding.get());
     if (part.sharding) {
-      part.shares = std::make_unique<HeldShares>(runtime_of(local), *part.sharding);
+      part.shares = std::make_unique<HeldShares>(*part.runtime, *part.sharding);
       part.runner->set_shares(part.shares.get());
     }
     if (local == 0 && keeps_forwards_) part.runner->set_kept_forwards(options.kept_forwards);
@@ -154,7 +155,8 @@ std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(const std::s
   const Manifest& manifest = runtime_.model->mtp()->manifest();
   const HostCopy whole = parts_.size() > 1 ? host_copy(runtime_.backend, *weights) : HostCopy();
   ranks_->run([&](int local) {  // all processes make this run, however many ranks they have
-    if (local > 0) copies[static_cast<std::size_t>(local)] = upload(runtime_of(local).backend, manifest, whole, runtime_.profile, weights->version);
+    const auto at = static_cast<std::size_t>(local);
+    if (local > 0) copies[at] = upload(parts_[at].runtime->backend, manifest, whole, runtime_.profile, weights->version);
   });
   return copies;
 }
@@ -177,7 +179,7 @@ void RankSteps::set_mtp(std::shared_ptr<const WeightSet> weights) {
     if (part.sharding && !part.sharding->first_stage()) return;  // it has neither embedding nor head
     const std::shared_ptr<const WeightSet>& own = copies[static_cast<std::size_t>(local)];
     if (part.mtp) return part.mtp->set_weights(own);
-    part.mtp = std::make_unique<MtpSteps>(runtime_of(local), own, pages_, page_size_, most_sequences_, part.sharding.get(), part.shares.get());
+    part.mtp = std::make_unique<MtpSteps>(*part.runtime, own, pages_, page_size_, most_sequences_, part.sharding.get(), part.shares.get());
     part.runner->set_mtp(part.mtp.get());
   });
 }

@@ -54,15 +54,14 @@ class RankSteps {
 
   // Whether the options' kept forwards get the rows of requests that ask for it (EngineOptions::kept_forwards).
   bool keeps_forwards() const { return keeps_forwards_; }
-  Runtime& runtime_of(int local) const {
-    const Rank& r = parts_[static_cast<std::size_t>(local)];
-    return r.runtime ? *r.runtime : runtime_;
-  }
+  // The accounts of a local rank's device; of the first one, those of the runtime that is given.
+  const MemoryAccounts& memory(int local) const { return parts_[static_cast<std::size_t>(local)].runtime->backend.device().memory(); }
   CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks
 
  private:
   struct Rank {
-    std::unique_ptr<Runtime> runtime;  // null: the first one's
+    std::unique_ptr<Runtime> own_runtime;  // null: the first one's
+    Runtime* runtime = nullptr;            // its own, or the first one's
     std::unique_ptr<const Sharding> sharding;
     std::unique_ptr<HeldShares> shares;  // null: one rank
     std::unique_ptr<StepRunner> runner;

@@ -86,7 +86,7 @@ TEST(EngineRanks, ChangesReachEveryRanksShare) {
   for (const RankLayout& ranks : {RankLayout{2, 1, 1}, RankLayout{2, 1, 2}, RankLayout{1, 1, 1, 2}}) {
     SCOPED_TRACE(ranks.text());
     Engine one(plant.runtime, plant.weights), many(plant.runtime, plant.weights, {.ranks = ranks});
-    const auto held = [&] { return many.rank_steps().runtime_of(1).backend.device().memory().current(MemoryCategory::weights); };
+    const auto held = [&] { return many.rank_steps().memory(1).current(MemoryCategory::weights); };
     const std::int64_t before = held();
     std::vector<float> last = prompt_scores(one, tokens);
     const auto expect_same_and_new = [&](const ChangedWeights& next) {
@@ -154,7 +154,7 @@ void expect_mixed_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const
   // The ranks let go of what nobody has any more.
   options.ranks = {2, 1, 1};
   Engine engine(runtime, weights, options);
-  const auto held = [&] { return engine.rank_steps().runtime_of(1).backend.device().memory().current(MemoryCategory::weights); };
+  const auto held = [&] { return engine.rank_steps().memory(1).current(MemoryCategory::weights); };
   engine.generate({{.prompt = {1, 2, 3}, .sampling = {.temperature = 0, .max_tokens = 2}}});
   const std::int64_t before = held();
   engine.generate(mixed_requests(runtime, adapters, nullptr));
@@ -289,7 +289,7 @@ TEST(EngineRanks, ARankHoldsItsShareAlone) {
     Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), {.cache_pages = 64, .ranks = ranks});
     std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
     for (int rank = 0; rank < ranks.replica(); ++rank) {
-      const MemoryAccounts& memory = engine.rank_steps().runtime_of(rank).backend.device().memory();
+      const MemoryAccounts& memory = engine.rank_steps().memory(rank);
       bytes.emplace_back(memory.current(MemoryCategory::weights) - tables, memory.current(MemoryCategory::cache));
     }
     return bytes;

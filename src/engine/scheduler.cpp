@@ -151,28 +151,33 @@ Sequence* who_makes_way_for(Sequence& s, const SequenceQueues& queues, const Seq
   return order.back().sequence;
 }
 
-// Who waits, and for whom admit() would have no place or pages, and where another account has more; null: nobody.
-Sequence* first_to_make_way_for(const SequenceQueues& queues, const SequencePages& pages, const RowBudget& rows, std::int64_t most_sequences) {
-  if (queues.waiting().empty() || queues.running().empty()) return nullptr;
+struct MakingWay {
+  Sequence* first = nullptr;  // who waits
+  Sequence* most = nullptr;   // who_makes_way_for it
+};
+// Who waits, and for whom admit() would have no place or pages, and where another account has more; both null: nobody.
+MakingWay first_to_make_way_for(const SequenceQueues& queues, const SequencePages& pages, const RowBudget& rows, std::int64_t most_sequences) {
+  if (queues.waiting().empty() || queues.running().empty()) return {};
   const std::vector<Sequence*> order = queues.waiting_in_turn(rows.classes());
   const auto live = std::find_if(order.begin(), order.end(), [](const Sequence* s) { return is_live(*s); });
   Sequence& first = rows.live_first() && live != order.end() ? **live : *order.front();
   const bool place = std::ssize(queues.running()) < most_sequences;
-  if (place && pages.missing(first) + pages.missing(queues.running()) <= pages.available()) return nullptr;
-  return who_makes_way_for(first, queues, pages, rows.classes()) ? &first : nullptr;
+  if (place && pages.missing(first) + pages.missing(queues.running()) <= pages.available()) return {};
+  Sequence* const most = who_makes_way_for(first, queues, pages, rows.classes());
+  return most ? MakingWay{&first, most} : MakingWay{};
 }
 }  // namespace
 
-bool Scheduler::needs_all() const { return short_of_pages_ || first_to_make_way_for(queues_, pages_, rows_, options_.max_sequences); }
+bool Scheduler::needs_all() const { return short_of_pages_ || first_to_make_way_for(queues_, pages_, rows_, options_.max_sequences).first; }
 
 // Before anything is planned: who waits, and has less than others, runs nevertheless. Whether it has does not depend on time, so that nobody is put back and
 // forth. Those that have more give it their places, and later, when its rows are planned, their pages.
 void Scheduler::make_way() {
   constexpr int kMostAtOnce = 16;  // in one plan; others follow in the next
   for (int i = 0; i < kMostAtOnce; ++i) {
-    Sequence* const first = first_to_make_way_for(queues_, pages_, rows_, options_.max_sequences);
+    const auto [first, most] = first_to_make_way_for(queues_, pages_, rows_, options_.max_sequences);
     if (!first) return;
-    if (std::ssize(running()) >= options_.max_sequences) preempt(*who_makes_way_for(*first, queues_, pages_, rows_.classes()));
+    if (std::ssize(running()) >= options_.max_sequences) preempt(*most);
     pages_.match(*first, turns_.weights_of(*first));
     enter(*first);
   }

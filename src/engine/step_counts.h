@@ -15,7 +15,7 @@ struct AccountRows {
 void count_plan(const std::vector<PlannedSlice>& plan, EngineCounters& counters);
 // `work`: as the kernels counted it.
 void count_forward(const std::vector<PlannedSlice>& plan, const Model& model, const ForwardCounts& work, EngineCounters& counters);
-// Appends the accounts of the plan, each once.
+// Adds the plan's rows to those of its accounts, each of which is there once.
 void count_accounts(const std::vector<PlannedSlice>& plan, std::vector<AccountRows>& rows);
 
 }  // namespace lockstep

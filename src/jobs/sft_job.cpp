@@ -100,8 +100,11 @@ std::unique_ptr<SftSource> packs_that_pay(const SftJob& s, const std::vector<Tra
   }
   std::unique_ptr<SftSource> packed = packed_source(sequences, c.seed);
   const SftPlan plan = plan_sft(c.asked, packed->size(), parameters_of(opened.model->manifest()));
-  if (asked == SharePrompts::automatic && packed_rows(*packed, plan.batch, c.share_prompts_from).share() < kLeastSavedRows) return nullptr;
-  check_packs(*packed, plan.batch, c.micro_batch);
+  const bool decides = asked == SharePrompts::automatic;
+  if (!decides && c.micro_batch == 0) return packed;  // there is nothing to count
+  const PackedRows rows = packed_rows(*packed, plan.batch, c.share_prompts_from);
+  if (decides && rows.share() < kLeastSavedRows) return nullptr;
+  check_packs(rows, c.micro_batch);
   return packed;
 }
 

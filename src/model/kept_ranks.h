@@ -7,10 +7,11 @@
 namespace lockstep {
 
 // Whether ranks of a layout find whole rows and read them. Outputs of segments are whole on every rank; of operations tp and ep ranks make shares. What
-// exchanges within segments as the forward goes through them (stages, weights in shares, rows that travel) cannot have segments that are not run.
+// exchanges within segments as the forward goes through them (stages, weights in shares, rows that travel) cannot have segments that are not run. Layouts of
+// more ranks than a run may have, which plans alone are of, keep nothing.
 inline bool keeps_over_ranks(const RankLayout& ranks, RowValues values, BackendKind kind) {
   if (ranks.size() == 1) return true;
-  if (kind != BackendKind::cpu || ranks.pp > 1 || ranks.shards_weights() || ranks.deals_rows()) return false;
+  if (ranks.size() > kMostRanks || kind != BackendKind::cpu || ranks.pp > 1 || ranks.shards_weights() || ranks.deals_rows()) return false;
   return values == RowValues::segments || ranks.replica() == 1;
 }
 

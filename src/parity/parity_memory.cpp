@@ -19,7 +19,7 @@ std::int64_t all_ranks_of(const Trainer& trainer, const Engine* engine, const Ra
   std::int64_t bytes = 0;
   for (int r = 0; r < ranks.size(); ++r) bytes += trainer.ranks().memory(r).peak_of_all();
   if (engine)  // its first rank is on the trainer's device
-    for (int r = 1; r < ranks.replica(); ++r) bytes += engine->rank_steps().runtime_of(r).backend.device().memory().peak_of_all();
+    for (int r = 1; r < ranks.replica(); ++r) bytes += engine->rank_steps().memory(r).peak_of_all();
   return bytes;
 }
 

@@ -161,7 +161,7 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   const auto layout = std::make_shared<const AdapterLayout>(manifest, AdapterSettings{.rank = what.critic_rank, .unembedding = true});
   AdapterTrainer critic(base, layout, initial_adapter(*layout, 0));
   learn_values(critic, data);
-  for (int rank = 0; rank < local; ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
+  for (int rank = 0; rank < local; ++rank) add(rank, runtimes->memory(rank), trained_size(layout->manifest()));
 }
 
 // A sampler on the trainer's device, with weights and pages of its own as long as it lives.
@@ -236,8 +236,7 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
   }
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
   const BackendKind kind = settings.device == "cuda" ? BackendKind::cuda : BackendKind::cpu;
-  const bool keeps = keeps_over(options.ranks, what.keep_forward, kind) && !ranks;
-  const KeptPages kept = keeps ? kept_pages(runtime, what) : KeptPages();
+  const KeptPages kept = keeps_over(options.ranks, what.keep_forward, kind) ? kept_pages(runtime, what) : KeptPages();
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
   std::optional<PlannedSampler> sampler;
   if (what.rollouts > 0) {
@@ -330,8 +329,7 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
-  return plans_of(options.ranks.replica(), *runtime.model,
-                  [&](int rank) -> const MemoryAccounts& { return engine.rank_steps().runtime_of(rank).backend.device().memory(); });
+  return plans_of(options.ranks.replica(), *runtime.model, [&](int rank) -> const MemoryAccounts& { return engine.rank_steps().memory(rank); });
 }
 
 std::int64_t kept_row_bytes(const RuntimeSettings& settings, const KeepForwardSettings& keep) {

@@ -40,7 +40,7 @@ struct TrainingPlan {
   // a new one; 0: it is not trained.
   std::int64_t mtp_depths = 0;
   // What an engine keeps of its forwards of all sequences for this trainer, as far as its memory goes, beside a step that computes everything: one that reads
-  // takes less. Over several ranks the first one has it; nothing is counted where nothing is kept (keeps_over), nor of layouts that no run has.
+  // takes less. Over several ranks the first one has it; nothing is counted where nothing is kept (keeps_over).
   KeepForwardSettings keep_forward = {};
   // Sequences of `length` that a sampler beside it has at a time, as `train rl` has one: its own copy of the weights, and their keys and values. 0: none.
   // Of one rank alone.

@@ -255,7 +255,7 @@ TEST(MemoryPlan, KeptForwardsStandBesideAStep) {
   EXPECT_THROW(plan_of(settings, {.mode = "some"}), Error);
 }
 
-// Over ranks the first one has the pages of all, in the layouts that read them.
+// Over ranks the first one has the pages of all, in the layouts that read them; of more ranks than a run has none does.
 TEST(MemoryPlan, KeptForwardsOfRanksStandOnTheFirst) {
   constexpr auto kCache = static_cast<std::size_t>(MemoryCategory::cache);
   struct Way {
@@ -290,6 +290,13 @@ TEST(MemoryPlan, KeptForwardsOfRanksStandOnTheFirst) {
     }
     for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(trainer.ranks().memory(static_cast<int>(rank))));
   }
+  const RuntimeSettings large{.model = kModel, .profile = "cpu-f32", .threads = 1, .ranks = "dp=65"};
+  TrainingPlan what{.sequences = 65, .length = 40};
+  const std::vector<MemoryPlan> none = plan_training(large, what);
+  what.keep_forward.mode = "inputs";
+  const std::vector<MemoryPlan> plans = plan_training(large, what);
+  ASSERT_EQ(plans.size(), none.size());
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], none[rank]);
 }
 
 // A sampler as `train rl` has one, on the same device: its copy of the weights and its pages stand there while the trainer computes.
@@ -504,8 +511,7 @@ TEST(MemoryPlan, EveryRankThatServesHasItsOwn) {
     for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
     engine.run_until_idle();
     ASSERT_EQ(plans.size(), static_cast<std::size_t>(opened.ranks.size()));
-    for (std::size_t rank = 0; rank < plans.size(); ++rank)
-      expect_equal(plans[rank], memory_of(engine.rank_steps().runtime_of(static_cast<int>(rank)).backend.device().memory()));
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(engine.rank_steps().memory(static_cast<int>(rank))));
   }
 }
 

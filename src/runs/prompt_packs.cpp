@@ -1,7 +1,7 @@
 #include "runs/prompt_packs.h"
 
+#include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/error.h"
 
@@ -52,27 +52,25 @@ std::unique_ptr<SftSource> packed_source(std::vector<TrainSequence> sequences, s
   return std::make_unique<PackedSource>(std::move(sequences), seed);
 }
 
-PromptRows packed_rows(const SftSource& source, std::int64_t batch, std::int64_t from) {
-  PromptRows rows;
+PackedRows packed_rows(const SftSource& source, std::int64_t batch, std::int64_t from) {
+  PackedRows rows;
   for (std::int64_t step = 0; step * batch < source.size(); ++step) {
-    std::set<std::int64_t> seen;
+    std::map<std::int64_t, std::int64_t> members;  // of each group so far
     for (const TrainSequence& s : source.batch(step, batch)) {
       rows.all += std::ssize(s.tokens);
-      if (s.shared_prefix + 1 >= from && s.prefix_group >= 0 && !seen.insert(s.prefix_group).second) rows.saved += s.shared_prefix;
+      if (s.prefix_group < 0 || s.shared_prefix == 0) continue;
+      const std::int64_t together = ++members[s.prefix_group];
+      rows.most_together = std::max(rows.most_together, together);
+      if (together > 1 && s.shared_prefix + 1 >= from) rows.saved += s.shared_prefix;
     }
   }
   return rows;
 }
 
-void check_packs(const SftSource& source, std::int64_t batch, std::int64_t micro_batch) {
-  if (micro_batch == 0) return;
-  for (std::int64_t step = 0; step * batch < source.size(); ++step) {
-    std::map<std::int64_t, std::int64_t> members;
-    for (const TrainSequence& s : source.batch(step, batch))
-      if (s.shared_prefix > 0 && ++members[s.prefix_group] > micro_batch)
-        fail(ErrorCode::invalid_argument,
-             "micro_batch is {}, and more lines of one prompt share it in the backward, in one; allowed is a larger one, 0, or share_prompts off", micro_batch);
-  }
+void check_packs(const PackedRows& rows, std::int64_t micro_batch) {
+  if (micro_batch == 0 || rows.most_together <= micro_batch) return;
+  fail(ErrorCode::invalid_argument,
+       "micro_batch is {}, and more lines of one prompt share it in the backward, in one; allowed is a larger one, 0, or share_prompts off", micro_batch);
 }
 
 }  // namespace lockstep

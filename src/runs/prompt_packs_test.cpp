@@ -89,7 +89,7 @@ TEST(PromptPacks, APairDeclaresWhatItBeginsWithAlone) {
 
 TEST(PromptPacks, SavedRowsAreThoseOfBatches) {
   const auto packed = packed_source(data(), 7);
-  const PromptRows whole = packed_rows(*packed, 4, 10), halves = packed_rows(*packed, 2, 10);
+  const PackedRows whole = packed_rows(*packed, 4, 10), halves = packed_rows(*packed, 2, 10);
   EXPECT_EQ(whole.all, 12 * 12);
   EXPECT_EQ(whole.saved, 3 * 3 * 9);
   EXPECT_EQ(halves.saved, 6 * 1 * 9);
@@ -99,11 +99,14 @@ TEST(PromptPacks, SavedRowsAreThoseOfBatches) {
 
 TEST(PromptPacks, WhatSharesAPromptFitsIntoAMicroBatch) {
   const auto packed = packed_source(data(), 7);  // four of each prompt
-  for (const std::int64_t micro_batch : {0, 4, 12}) EXPECT_NO_THROW(check_packs(*packed, 4, micro_batch)) << micro_batch;
-  EXPECT_NO_THROW(check_packs(*packed, 2, 2));
-  EXPECT_NO_THROW(check_packs(*shuffled_source(data(), 7), 12, 1));  // nothing is declared
+  const PackedRows rows = packed_rows(*packed, 4, 10);
+  EXPECT_EQ(rows.most_together, 4);
+  EXPECT_EQ(packed_rows(*packed, 2, 10).most_together, 2);
+  EXPECT_EQ(packed_rows(*packed, 4, 11).most_together, 4);  // too short to be counted as saved, and shared nevertheless
+  for (const std::int64_t micro_batch : {0, 4, 12}) EXPECT_NO_THROW(check_packs(rows, micro_batch)) << micro_batch;
+  EXPECT_NO_THROW(check_packs(packed_rows(*shuffled_source(data(), 7), 12, 10), 1));  // nothing is declared
   try {
-    check_packs(*packed, 4, 3);
+    check_packs(rows, 3);
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("micro_batch is 3, and more lines of one prompt"), std::string::npos) << e.what();

@@ -19,13 +19,11 @@ void ServiceTurns::post(Command command) {
   if (!command_scheduled_)
     executor_->submit(own_account_, [this] {
       const OnExecutor on(*executor_);
-      executor_->name_piece("command");
       {
         const std::lock_guard now(mutex_);
         command_scheduled_ = false;
       }
-      run_commands(on);
-      run_after_step(on);
+      run_commands_alone(on);
       return false;
     });
   command_scheduled_ = true;
@@ -59,6 +57,13 @@ void ServiceTurns::run_commands(const OnExecutor& on) {
   for (Command& command : commands) command(on);
 }
 
+void ServiceTurns::run_commands_alone(const OnExecutor& on) {
+  executor_->name_piece("command");
+  run_commands(on);
+  run_after_step(on);
+  executor_->name_piece("command", take_parts_(on));
+}
+
 void ServiceTurns::run_after_step(const OnExecutor& on) {
   std::vector<Command>& wanted = after_step_.at(on);
   if (wanted.empty()) return;
@@ -88,10 +93,11 @@ bool ServiceTurns::step(const OnExecutor& on, ShareAccount* whose) {
   executor_->name_piece("command");
   run_commands(on);
   // What it had may have ended in the turns of others.
-  if (!goes_on(whose)) return run_after_step(on), false;
-  step_engine_(on);
+  const bool steps = goes_on(whose);
+  if (steps) step_engine_(on);
   run_after_step(on);
-  return goes_on(whose);
+  executor_->name_piece(steps ? "forward" : "command", take_parts_(on));
+  return steps && goes_on(whose);
 }
 
 void ServiceTurns::stop(Command last) {
@@ -103,17 +109,12 @@ void ServiceTurns::stop(Command last) {
     commands_.push_back(std::move(last));
   }
   try {
-    run_on(*executor_, own_account_, [this](const OnExecutor& on) {
-      run_commands(on);
-      run_after_step(on);
-    }).get();
+    run_on(*executor_, own_account_, [this](const OnExecutor& on) { run_commands_alone(on); }).get();
     // Behind the items of those who had requests: none of ours is in the executor after that.
     for (const std::shared_ptr<ShareAccount>& account : accounts) executor_->run(account, [] {}).get();
   } catch (const std::exception&) {
     executor_->stop();  // it is stopping, and did not take this: nobody else is on the device after it
-    const OnExecutor on(*executor_);
-    run_commands(on);
-    run_after_step(on);
+    run_commands_alone(OnExecutor(*executor_));
   }
 }
 

@@ -19,6 +19,12 @@ std::vector<WaitingSequences> waiting_sequences(const Engine& engine, const Exec
   return all;
 }
 
+std::vector<DevicePart> parts_of(const std::vector<AccountRows>& rows) {
+  std::vector<DevicePart> parts;
+  for (const AccountRows& one : rows) parts.push_back({one.account, static_cast<double>(one.rows)});
+  return parts;
+}
+
 Generation ended_generation(FinishReason finish, std::string message = {}) {
   Generation ended;
   ended.finish = finish;
@@ -36,7 +42,9 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       own_account_(executor_->account(options.priority)),
       bounds_(model.name, options.max_open, statistics_.refused),
       callers_(executor_, options.share_prefixes),
-      turns_(model.name, executor_, own_account_, [this](const OnExecutor& on) { step(on); }) {
+      turns_(
+          model.name, executor_, own_account_, [this](const OnExecutor& on) { step(on); },
+          [this](const OnExecutor& on) { return parts_of(running_.at(on).engine->take_rows()); }) {
   // The device is the executor's from here on.
   const bool layer = model.mtp_weights && options_.engine.drafts.has(DraftKind::mtp);
   const std::uint64_t version = model.weights->version;
@@ -219,9 +227,6 @@ void GenerationService::step(const OnExecutor& on) {
       }
     }
   }
-  std::vector<DevicePart> parts;
-  for (const AccountRows& one : running.engine->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
-  executor_->name_piece("forward", std::move(parts));
 }
 
 void GenerationService::stop() {

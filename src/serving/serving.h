@@ -3,7 +3,7 @@
 // Callbacks run in steps of the executor, in order, those of generate_all with the token that says so; they must neither block nor throw, and may call
 // generate and cancel, but not stop. At most `max_open` requests are open; one more is refused (resource_exhausted).
 // Each request belongs to an account (base/fair_shares.h), which waits for the executor while it has open requests. A step of the engine, whosever
-// turn it is, computes rows of all requests, and its device time is charged to their accounts by rows.
+// turn it is, computes rows of all requests, and its device time is charged to their accounts by rows; so is that of a command that waits for forwards.
 //   OpenedModel opened = open_model(settings); GenerationService service(serving_model(opened), {});  // serving/loading.h
 //   const auto id = service.generate(request, on_token, on_done); ... service.cancel(id);
 #pragma once

@@ -6,8 +6,10 @@
 #include <functional>
 #include <utility>
 
+#include "base/error.h"
 #include "engine/engine.h"
 #include "model/kept_forwards.h"
+#include "model/observer.h"
 #include "system/golden_tools.h"
 
 namespace lockstep {
@@ -324,6 +326,34 @@ TEST(KeptScores, OneWrongBitIsFound) {
       // What is sampled behind that text reads the cache, which has what was computed.
       const std::vector<Request> more = {{.prompt = texts[4], .sampling = {.seed = 2, .max_tokens = 5}}};
       EXPECT_EQ(bits_of_answers(bench.keeping.generate(more)), bits_of_answers(bench.plain.generate(more)));
+    }
+}
+
+// Fails in the first operation that it sees.
+class FailsAtOnce final : public OperationObserver {
+ public:
+  void begin_forward(Backend&, const Batch&) override {}
+  void operation(const Operation&) override { fail(ErrorCode::internal, "planted"); }
+};
+
+// What else goes wrong while rows are read is no request's fault: the step throws, all stay, and start over.
+TEST(KeptScores, AnotherErrorIsTheSteps) {
+  for (const RowValues values : kValues)
+    for (const std::int64_t verify_every : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{} {}", static_cast<int>(values), verify_every));
+      ScoreBench bench(tiny_config("llama"), {.values = values, .verify_every = verify_every});
+      const Texts texts = bench.sampled();
+      const std::int64_t computed = bench.keeping.counters().forwards;
+      Generation answer;
+      bench.keeping.submit(bench.score_of(texts.back()), {}, [&answer](Generation&& g) { answer = std::move(g); });
+      FailsAtOnce observer;
+      bench.runtime.observer = &observer;
+      EXPECT_THROW(bench.keeping.step(), Error);
+      bench.runtime.observer = nullptr;
+      EXPECT_EQ(bench.keeping.counters().forwards, computed);  // nothing but rows that are read was in that step
+      bench.keeping.run_until_idle();
+      EXPECT_EQ(bits_of_answer(answer), bits_of_answer(bench.scored(bench.plain, {texts.back()})[0]));
+      EXPECT_EQ(bench.keeping.counters().work.fault(), "");
     }
 }
 
