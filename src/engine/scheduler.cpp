@@ -31,12 +31,13 @@ void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
   pages_.release(s);
 }
 
-void Scheduler::preempt(Sequence& s) {
+void Scheduler::preempt(Sequence& s, std::int64_t forget_from) {
   const auto planned = std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
   if (planned != plan_.rend()) {
     rows_.put_back(*planned);
     plan_.erase(std::next(planned).base());
   }
+  pages_.forget(s, forget_from);
   pages_.release(s);
   queues_.wait(s);
   ++counters_.preemptions;
