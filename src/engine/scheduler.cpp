@@ -226,7 +226,7 @@ void Scheduler::commit(const PlannedSlice& slice) {
   s.computed += slice.count;
   if (slice.read && !s.next_is_kept()) s.kept_prompt = {};
   if (slice.drafted > 0) truncate(s);
-  pages_.share(s, s.computed, false);
+  pages_.share(s, s.computed, false, running());
 }
 
 }  // namespace lockstep
