@@ -22,6 +22,12 @@ inline void give_way() {
 // What is copied, hashed, read or written between two calls of give_way(): about a millisecond.
 inline constexpr std::size_t kBlockToGiveWay = std::size_t{1} << 20;
 
+// In a loop over many small elements: after each 65,536 of them, about a millisecond.
+inline void give_way_at(std::size_t element) {
+  constexpr std::size_t kElements = std::size_t{1} << 16;
+  if (element % kElements == kElements - 1) give_way();
+}
+
 template <class F>
 void each_block(const void* data, std::size_t bytes, const F& f) {
   const char* next = static_cast<const char*>(data);
@@ -42,6 +48,32 @@ void grow_with_zeros(std::vector<T>& values, std::size_t size) {
     values.resize(size - values.size() < kStep ? size : values.size() + kStep);
     give_way();
   }
+}
+
+// So many of one value, and a copy, in such steps.
+template <class T>
+std::vector<T> filled_in_parts(std::size_t size, T value) {
+  constexpr std::size_t kStep = kBlockToGiveWay / sizeof(T);
+  std::vector<T> values;
+  values.reserve(size);
+  while (values.size() < size) {
+    values.resize(std::min(size, values.size() + kStep), value);
+    give_way();
+  }
+  return values;
+}
+
+template <class T>
+std::vector<T> copied_in_parts(const std::vector<T>& from) {
+  constexpr std::size_t kStep = kBlockToGiveWay / sizeof(T);
+  std::vector<T> values;
+  values.reserve(from.size());
+  while (values.size() < from.size()) {
+    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(values.size());
+    values.insert(values.end(), begin, begin + static_cast<std::ptrdiff_t>(std::min(from.size() - values.size(), kStep)));
+    give_way();
+  }
+  return values;
 }
 
 // Frees them one after the other: the system takes back half a gigabyte of small pages in some 30 ms.

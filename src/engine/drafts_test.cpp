@@ -242,6 +242,45 @@ TEST(Drafts, ANaNInAWrongGuessHarmsNobody) {
   }
 }
 
+// A row of a right guess that is a NaN, behind a token at which the caller ends the request: without guesses that row would not have run.
+TEST(Drafts, ANaNBehindACancelHarmsNobody) {
+  constexpr std::int32_t kBad = 11;
+  Plant plant("sharing", "cpu-bf16w", {.threads = 1});
+  plant_nan(plant, kBad);
+  const auto weights = plant.make(1);
+  const Request request{.prompt = {4, 5, 6}, .sampling = {.seed = 1, .max_tokens = 10}, .given = {7, 8, kBad, 9}};
+  const auto answer = [&](bool guesses, bool cancels, std::int64_t& failed) {
+    Request asked = request;
+    if (guesses) {
+      asked.drafts = DraftOptions{.length = DraftOptions::Length::fixed, .tokens = 4};
+      asked.draft_script = [given = request.given](std::span<const std::int32_t> now, std::int64_t, std::vector<std::int32_t>& out) {
+        if (now.size() == 3) out = given;
+      };
+    }
+    Engine engine(plant.runtime, weights);
+    Generation got;
+    engine.submit(
+        asked,
+        [&](std::uint64_t id, const GeneratedToken& t) {
+          if (cancels && t.id == kBad) engine.cancel(id);
+        },
+        [&](Generation&& g) { got = std::move(g); });
+    engine.run_until_idle();
+    EXPECT_EQ(engine.counters().drafts.accepted, guesses ? 3 : 0);
+    failed = engine.counters().failed_requests;
+    return got;
+  };
+  for (const bool cancels : {true, false}) {  // the control: who does not end it is told
+    std::int64_t failed = -1, failed_guessing = -1;
+    const Generation want = answer(false, cancels, failed), got = answer(true, cancels, failed_guessing);
+    EXPECT_EQ(got.finish, cancels ? FinishReason::cancelled : FinishReason::error);
+    EXPECT_EQ(all_bits_of(got), all_bits_of(want));
+    EXPECT_EQ(got.tokens.size(), 3u);
+    EXPECT_EQ(failed, cancels ? 0 : 1);
+    EXPECT_EQ(failed_guessing, failed);
+  }
+}
+
 // New weights between steps: the tokens before have the old ones' bits; those after the new ones', over the present entries or, put back, over new ones, or
 // still the old ones', where requests that run finish with them.
 TEST(Drafts, NewWeightsInTheMiddleHaveTheBitsOfDecodingThere) {

@@ -143,6 +143,7 @@ void Engine::cancel(std::uint64_t id) {
   auto it = sequences_.find(id);
   bool settled = false;
   if (it != sequences_.end() && it->second->under_way) {
+    it->second->cut = 0;
     settled = under_way_.settle();
     it = sequences_.find(id);
   }
@@ -302,10 +303,10 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan, const std::vector<Row
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
     Sequence& s = *p.sequence;
-    if (s.generation.finish != FinishReason::none) continue;  // failed just now
+    if (s.generation.finish != FinishReason::none || !s.running) continue;  // failed just now, or waits again
     take_scores(s, p.begin, i, result_);
     if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool_hidden(s, rows, p.begin + p.count, runtime_.model->facts().hidden);
-    if (s.unheard) {
+    if (s.cut != Sequence::kNotCut) {
       scheduler_->commit(p);
       continue;
     }

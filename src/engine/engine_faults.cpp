@@ -11,11 +11,11 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
   auto it = sequences_.find(id);
   if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;
   if (it->second->under_way) {
-    it->second->unheard = true;  // the token to come stands behind some that are taken back
+    it->second->cut = it->second->prompt_length + static_cast<std::int64_t>(tokens);
     under_way_.settle();
     it = sequences_.find(id);
-    if (it == sequences_.end()) return;  // a row of it went wrong
-    it->second->unheard = false;
+    if (it == sequences_.end()) return;  // a row of what stays went wrong
+    it->second->cut = Sequence::kNotCut;
     it->second->constraint_error.clear();  // of a place that is no more
   }
   Sequence& s = *it->second;
@@ -29,7 +29,7 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
 }
 
 // Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the
-// same order, so they would have flagged it themselves.
+// same order, so they would have flagged it themselves. One whose text was cut back before that row goes on.
 void Engine::fail_flagged(const std::vector<PlannedSlice>& plan, const std::vector<RowFault>& read) {
   PageFaults bad_pages;
   std::vector<RowFault> faults(plan.size());
@@ -45,7 +45,8 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan, const std::vect
       if (faults[i].flags == 0) faults[i] = fault;
       bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
     }
-    if (p.sequence->unheard) continue;  // what was sampled is not taken, and a constraint that allows nothing there says nothing of the text that stays
+    // What was sampled behind a cut is not taken, and a constraint that allows nothing there says nothing of the text that stays.
+    if (p.sequence->cut != Sequence::kNotCut) continue;
     for (std::size_t row = 0; row < sampled.size() && rows[row] < static_cast<std::int32_t>(flags.size()); ++row)
       if (sampled[row].flags != 0 && (faults[i].flags == 0 || p.begin + rows[row] < faults[i].position)) faults[i] = {p.begin + rows[row], sampled[row].flags};
   }
@@ -58,6 +59,10 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan, const std::vect
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
+    if (faults[i].position >= s.cut) {  // says nothing of the text that stays, which is computed again in pages without it
+      scheduler_->preempt(s, faults[i].position);
+      continue;
+    }
     // What the rows before it have computed is told, as if it had been done one by one.
     if (faults[i].position >= plan[i].begin + plan[i].count - plan[i].drafted) take_scores(s, plan[i].begin, i, result_);
     if (const FinishReason end = accept(plan[i], i, faults[i].position - plan[i].begin); end != FinishReason::none) {

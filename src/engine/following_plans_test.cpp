@@ -2,7 +2,6 @@
 // while plans are under way.
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <thread>
 
 #include "base/fair_shares.h"
@@ -343,33 +342,6 @@ TEST(FollowingPlans, StartOverWhenAForwardFails) {
       SCOPED_TRACE(fmt::format("{}, operation {}", ranks.text(), operation));
       EXPECT_EQ(answers_with_a_failure(plant, wide(ranks), rich.again(), operation), rich.want);
     }
-}
-
-// Two requests share a page, which the plan of one fills while that of the other is under way, and a row of it is no number: both fail there, as in one plan.
-TEST(FollowingPlans, WhoReadsAPageThatWentWrongFailsWhereItWentWrong) {
-  Plant plant("sharing", "cpu-f32", {.threads = 1});
-  const Manifest& manifest = plant.runtime.model->manifest();
-  WeightImages images = plant.images;
-  for (std::size_t i = 0; i < images.size(); ++i) {
-    const Parameter& p = manifest.parameters()[i];
-    if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->facts().vocabulary) continue;
-    for (std::int64_t k = 0; k < p.inputs; ++k) images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
-  }
-  const auto weights = make_weight_set(plant.runtime.backend, manifest, images, plant.runtime.profile, 2);
-  const Request request{.prompt = {1, 2, 11, 3, 5, 6, 7}, .sampling = {.max_tokens = 4}};
-  const std::vector<Request> requests(2, request);
-  Engine one(plant.runtime, weights, wide()), stages(plant.runtime, weights, wide(kStages[0]));
-  const std::vector<Generation> want = one.generate(requests), got = stages.generate(requests);
-  EXPECT_GT(one.counters().cache_hit_tokens, 0);
-  EXPECT_GT(stages.counters().cache_hit_tokens, 0);
-  EXPECT_GT(stages.counters().following_forwards, 0);
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    EXPECT_EQ(want[i].finish, FinishReason::error);
-    EXPECT_NE(want[i].error.find("position 2"), std::string::npos) << want[i].error;
-    EXPECT_EQ(got[i].finish, FinishReason::error);
-    EXPECT_EQ(got[i].error, want[i].error);
-  }
-  expect_no_page_held(stages);
 }
 
 void follow_until_the_end(ProcessMail& mail) {

@@ -1,6 +1,7 @@
 // Plans of an engine that follow each other through the stages of a pipeline (docs/ranks.md): while a stage works on one, the stage before works on the
 // next. A plan's sequences stand still (Sequence::under_way) until it has been through all stages and its tokens are known, so a plan has none of those that
-// are under way; their texts end with the guesses of the plan meanwhile. Whoever changes such a sequence lets all plans come through before (settle()).
+// are under way; their texts end with the guesses of the plan meanwhile. Whoever changes such a sequence lets all plans come through before (settle()), and
+// says where its text is cut (Sequence::cut): rows behind that harm nobody, whatever became of them.
 //   PlanUnderWay& next = plans.enter(plan, wants); ... const PlanUnderWay through = plans.leave(); plans.settle();
 // Knows no device. Used by one thread at a time.
 #pragma once

@@ -31,12 +31,13 @@ void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
   pages_.release(s);
 }
 
-void Scheduler::preempt(Sequence& s) {
+void Scheduler::preempt(Sequence& s, std::int64_t forget_from) {
   const auto planned = std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
   if (planned != plan_.rend()) {
     rows_.put_back(*planned);
     plan_.erase(std::next(planned).base());
   }
+  pages_.forget(s, forget_from);
   pages_.release(s);
   queues_.wait(s);
   ++counters_.preemptions;
@@ -230,7 +231,7 @@ void Scheduler::commit(const PlannedSlice& slice) {
   s.computed += slice.count;
   if (slice.read && !s.next_is_kept()) s.kept_prompt = {};
   if (slice.drafted > 0) truncate(s);
-  pages_.share(s, s.computed, false);
+  pages_.share(s, s.computed, false, running());
 }
 
 }  // namespace lockstep

@@ -51,8 +51,8 @@ class Scheduler {
   void observe(double seconds) { rows_.observe(seconds); }
   // The forward has failed: all running sequences wait again and the prefix cache is empty.
   void roll_back();
-  // Preempts: moves a running sequence back to the waiting ones.
-  void preempt(Sequence& s);
+  // Preempts: moves a running sequence back to the waiting ones. The prefix cache drops pages from `forget_from` on, as above.
+  void preempt(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   // The sequence has fewer tokens than when it was last planned: releases the pages behind its end; its last token is computed again. A partly used
   // page that others share is left alone, and its rows are computed again into a new page; with `whole_pages` (SequencePages) so is every partly
   // used page.

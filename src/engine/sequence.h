@@ -53,7 +53,10 @@ struct Sequence {
   bool running = false;
   bool admitted = false;   // at least once
   bool under_way = false;  // in a plan that has not been through all stages (engine/plans_under_way.h): its tokens, pages and `computed` stay as they are
-  bool unheard = false;    // what is sampled for it there is not taken: its text was cut back meanwhile
+  // Where its text was cut back while it was under way (a cancelled one's at 0). Without stages no row from there on would have run, so those say nothing of
+  // it, and what is sampled for it is not taken.
+  static constexpr std::int64_t kNotCut = std::numeric_limits<std::int64_t>::max();
+  std::int64_t cut = kNotCut;
 
   bool scores_prompt = false;                // log-probabilities of the prompt are collected
   bool reads_kept = false;                   // of a prompt that is scored: rows that were kept are read

@@ -52,7 +52,15 @@ std::int64_t SequencePages::grow(Sequence& s, std::int64_t positions) {
   return static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
 }
 
-void SequencePages::share(Sequence& s, std::int64_t positions, bool only_fresh) {
+namespace {
+// Whether the page, which holds the positions up to `end`, is one that the plan of a sequence under way fills.
+bool is_to_be_filled(std::int32_t page, std::size_t at, std::int64_t end, std::span<Sequence* const> running) {
+  return std::any_of(running.begin(), running.end(),
+                     [&](const Sequence* r) { return r->under_way && r->computed < end && at < r->pages.size() && r->pages[at] == page; });
+}
+}  // namespace
+
+void SequencePages::share(Sequence& s, std::int64_t positions, bool only_fresh, std::span<Sequence* const> running) {
   if (!options_.prefix_cache) return;
   while (s.shares && (s.chain.pages + 1) * options_.page_size <= positions) {
     const auto at = static_cast<std::size_t>(s.chain.pages);
@@ -63,6 +71,10 @@ void SequencePages::share(Sequence& s, std::int64_t positions, bool only_fresh) 
         break;
       case PrefixCache::Insertion::known:
         if (only_fresh) return;
+        if (is_to_be_filled(page, at, s.chain.pages * options_.page_size, running)) {
+          cache_.truncate(s.chain, s.chain.pages - 1);
+          return cache_.release(page);
+        }
         cache_.release(s.pages[at]);
         s.pages[at] = page;
         break;

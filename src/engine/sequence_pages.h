@@ -22,8 +22,9 @@ class SequencePages {
   // Takes pages for that many positions of `s`, as far as there are any. Returns how many positions its pages have, which may be more.
   std::int64_t grow(Sequence& s, std::int64_t positions);
   // Enters the full pages of the first `positions` positions in the prefix cache. Before the forward only pages that are not in it yet; after it, a
-  // page that another sequence entered replaces our own, whose bits are the same.
-  void share(Sequence& s, std::int64_t positions, bool only_fresh);
+  // page that another sequence entered replaces our own, whose bits are the same. Where one of `running` is still to fill that page in a plan that is under way
+  // (engine/plans_under_way.h), our own stays until a later call: a layer that guesses between forwards reads it.
+  void share(Sequence& s, std::int64_t positions, bool only_fresh, std::span<Sequence* const> running = {});
   // The sequence has fewer tokens than before: releases the pages behind its end; its last token is computed again. A partly used page that others
   // share is left alone, and its rows are computed again into a new page. `whole_pages`: so is every partly used page, since the cache also has
   // state per page.

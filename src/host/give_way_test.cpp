@@ -1,10 +1,13 @@
 // Training that gives way to live streams between its kernels and inside of long ones, and streams that run in the middle of it, have the bits that each has
-// alone, whatever the shares.
+// alone, whatever the shares. A loss that a client traced gives way in the middle of a datum.
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "base/give_way.h"
 #include "host/training_test_tools.h"
+#include "losses/custom_loss.h"
+#include "serving/executor.h"
 
 namespace lockstep {
 namespace {
@@ -59,6 +62,52 @@ TEST(GiveWay, NeitherTrainingNorStreamsHaveOtherBits) {
   }
   EXPECT_EQ(training.training.size(), 8u);
   EXPECT_NE(training.training[0], training.training[2]);  // a control: a step between them is seen
+}
+
+// The sum of a million numbers to which the log-probability is added.
+CustomLoss long_loss() {
+  const char* const inputs = R"([{"name": "logprobs", "rank": 1}])";
+  const char* const graph = R"({"format": 1, "nodes": [
+    {"op": "placeholder", "name": "logprobs", "target": "logprobs"},
+    {"op": "call_function", "name": "z", "target": "torch.zeros", "args": [1000000], "kwargs": {}},
+    {"op": "call_function", "name": "x", "target": "operator.add", "args": [{"ref": "z"}, {"ref": "logprobs"}], "kwargs": {}},
+    {"op": "call_function", "name": "loss", "target": "torch.sum", "args": [{"ref": "x"}], "kwargs": {}},
+    {"op": "output", "name": "output", "target": "output", "args": [{"tuple": [{"ref": "loss"}, {"dict": {}}]}]}]})";
+  return CustomLoss("long", nlohmann::ordered_json::parse(inputs), nlohmann::ordered_json::parse(graph));
+}
+
+// In which order things happen when a live step comes inside of the node "x", as it takes memory for its values: "l" is the step, "i" the memory that the same
+// node takes next, for its index, and "(" and ")" are the loss.
+std::string order_around(const CustomLoss& loss, bool gives_way, double& value) {
+  constexpr std::int64_t kBefore = 20'000'000;  // bytes: "z" has told of 16 million
+  Executor executor;
+  std::string order;
+  executor
+      .run(WorkClass::training,
+           [&] {
+             if (!gives_way) thread_pause_point = nullptr;
+             int told = 0;
+             const GraphRoom room = [&](std::int64_t bytes) {
+               if (bytes < kBefore) return;
+               if (told == 0) executor.submit(WorkClass::live, [&order] { return order += 'l', false; });
+               if (told == 1) order += 'i';
+               ++told;
+             };
+             order += '(';
+             value = loss.run({-0.5f}, {1}, {}, room).loss;
+             order += ')';
+           })
+      .get();
+  executor.drain();
+  return order;
+}
+
+TEST(GiveWay, ALiveStepRunsInTheMiddleOfATracedLoss) {
+  const CustomLoss loss = long_loss();
+  double beside = 0, alone = 1;
+  EXPECT_EQ(order_around(loss, true, beside), "(li)");
+  EXPECT_EQ(order_around(loss, false, alone), "(i)l");  // the control: on a thread that does not
+  EXPECT_EQ(beside, alone);
 }
 
 }  // namespace

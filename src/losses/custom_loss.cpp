@@ -8,18 +8,24 @@
 
 namespace lockstep {
 namespace {
-// Computed for one datum, and held. A datum is computed in one turn of training, however long that takes, and others wait for its end.
+// Computed for one datum, and held. A datum is computed in one turn of training, however long that takes: rollouts and other training wait for its end, and
+// live steps alone run in its middle.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
 constexpr std::int64_t kNodeElements = 64;  // what a node takes beside its values, in elements
 
 std::vector<double> as_doubles(const NamedTensor& tensor) {
   std::vector<double> values;
   values.reserve(static_cast<std::size_t>(tensor.size()));
-  if (tensor.is_float) values.assign(tensor.floats.begin(), tensor.floats.end());
+  if (tensor.is_float)
+    for (const float x : tensor.floats) {
+      give_way_at(values.size());
+      values.push_back(static_cast<double>(x));
+    }
   else
     for (const std::int64_t i : tensor.integers) {
       constexpr std::int64_t kMostExact = std::int64_t{1} << 52;
       if (i > kMostExact || i < -kMostExact) fail(ErrorCode::invalid_argument, "an input has the integer {}, allowed are those within 2^52", i);
+      give_way_at(values.size());
       values.push_back(static_cast<double>(i));
     }
   return values;

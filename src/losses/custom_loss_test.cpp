@@ -126,26 +126,44 @@ TEST(CustomLoss, ADatumHasALimit) {
   EXPECT_NE(message.find("and 40000 here; allowed are 16777216 in all"), std::string::npos) << message;
 }
 
-// Live tokens wait for a block of a loss's elements, forward and back, not for a datum.
+// Live tokens wait for a block of a loss's elements, forward and back, not for a datum or a node.
 TEST(CustomLoss, LongTensorsGiveWay) {
   struct Counted final : PausePoint {
     std::int64_t count = 0;
     void pause() override { ++count; }
     std::int64_t longest_kernel() const override { return 0; }
   };
-  const auto pauses_of = [](std::int64_t elements) {
-    const LossJson graph = loss_graph({loss_call("torch.zeros", LossJson::array({elements}), "z"), loss_call("operator.add", {ref("z"), ref("logprobs")}, "y"),
-                                       loss_call("torch.sum", LossJson::array({ref("y")}), "loss")},
-                                      "loss");
+  // Of a sum over what the call makes of "x", which has so many elements.
+  const auto pauses_of = [](const LossJson& call, std::int64_t elements) {
+    const LossJson graph =
+        loss_graph({loss_call("torch.zeros", LossJson::array({elements}), "z"), loss_call("operator.add", LossJson::array({ref("z"), ref("logprobs")}), "x"),
+                    call, loss_call("torch.sum", LossJson::array({ref("y")}), "loss")},
+                   "loss");
     Counted counted;
     thread_pause_point = &counted;
     run_loss(graph, {-1});
     thread_pause_point = nullptr;
     return counted.count;
   };
-  constexpr std::int64_t kBlock = std::int64_t{1} << 16;
-  EXPECT_EQ(pauses_of(4 * kBlock) - pauses_of(1), 8);
-  EXPECT_GE(pauses_of(1), 3 + 2);  // a node, and its backward
+  struct Row {
+    const char* name;
+    LossJson call;
+    std::int64_t loops;  // over all elements, forward and back: with those of the sum and of what makes x
+    std::int64_t grown;  // vectors of as many elements, which are made in steps of two blocks
+  };
+  constexpr std::int64_t kBlock = std::int64_t{1} << 16, kBlocks = 4;
+  const Row rows[] = {
+      {"itself", loss_call("torch.clone", LossJson::array({ref("x")}), "y"), 6, 6},
+      {"the greatest", loss_call("torch.amax", LossJson::array({ref("x")}), "y"), 7, 6},
+      {"running sums", loss_call("torch.cumsum", LossJson::array({ref("x"), 0}), "y"), 9, 9},
+      {"turned round", loss_call("torch.flip", LossJson::array({ref("x"), LossJson::array({0})}), "y"), 11, 10},
+      {"a product", loss_call("torch.dot", LossJson::array({ref("x"), ref("z")}), "y"), 10, 10},
+  };
+  for (const Row& row : rows) {
+    const std::int64_t more = pauses_of(row.call, kBlocks * kBlock) - pauses_of(row.call, 1);
+    EXPECT_GT(more, (row.loops - 1) * kBlocks + row.grown) << row.name;  // a loop that is not divided would be seen
+  }
+  EXPECT_GE(pauses_of(rows[0].call, 1), 3 + 2);  // a node, and its backward
 }
 
 // Whatever the graph: a result of finite numbers, or a fault of the client's.

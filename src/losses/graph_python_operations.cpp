@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "losses/graph_math.h"
 #include "losses/graph_operations.h"
 
@@ -59,7 +60,10 @@ std::vector<std::int64_t> sliced(GraphTape& tape, const GraphValue& slice, std::
   const std::int64_t by = std::min(step, n + 1);
   std::vector<std::int64_t> out;
   out.reserve(static_cast<std::size_t>((std::max<std::int64_t>(0, end - begin) + by - 1) / by));
-  for (std::int64_t i = begin; i < end; i += by) out.push_back(i);
+  for (std::int64_t i = begin; i < end; i += by) {
+    give_way_at(out.size());
+    out.push_back(i);
+  }
   return out;
 }
 
@@ -108,7 +112,10 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
     tape.charge(x->shape[d]);
     Axis axis{{x->shape[d]}, {}};
     axis.offsets.reserve(static_cast<std::size_t>(x->shape[d]));
-    for (std::int64_t i = 0; i < x->shape[d]; ++i) axis.offsets.push_back(i * step[d + 1]);
+    for (std::int64_t i = 0; i < x->shape[d]; ++i) {
+      give_way_at(static_cast<std::size_t>(i));
+      axis.offsets.push_back(i * step[d + 1]);
+    }
     axes.push_back(std::move(axis));
     ++d;
   };
@@ -125,7 +132,10 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
     } else if (item.is(GraphValue::Kind::slice)) {
       Axis axis{{}, sliced(tape, item, x->shape[d])};
       axis.shape = {static_cast<std::int64_t>(axis.offsets.size())};
-      for (std::int64_t& o : axis.offsets) o *= step[d + 1];
+      for (std::size_t i = 0; i < axis.offsets.size(); ++i) {
+        give_way_at(i);
+        axis.offsets[i] *= step[d + 1];
+      }
       axes.push_back(std::move(axis));
       ++d;
     } else if (const GraphTensorPtr index = index_tensor(tape, item); index && index->element == GraphElement::boolean) {
@@ -133,11 +143,17 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
       if (d + rank > x->shape.size() || !std::equal(index->shape.begin(), index->shape.end(), x->shape.begin() + static_cast<std::ptrdiff_t>(d)))
         fail(ErrorCode::invalid_argument, "a mask of shape {} for a tensor of shape {}", graph_shape_text(index->shape), graph_shape_text(x->shape));
       Axis axis{{}, {}};
-      const std::ptrdiff_t chosen = std::count_if(index->values.begin(), index->values.end(), [](double v) { return v != 0; });
+      std::int64_t chosen = 0;
+      for (std::size_t i = 0; i < index->values.size(); ++i) {
+        give_way_at(i);
+        chosen += index->values[i] != 0;
+      }
       tape.hold(chosen);
       axis.offsets.reserve(static_cast<std::size_t>(chosen));
-      for (std::size_t i = 0; i < index->values.size(); ++i)
+      for (std::size_t i = 0; i < index->values.size(); ++i) {
+        give_way_at(i);
         if (index->values[i] != 0) axis.offsets.push_back(static_cast<std::int64_t>(i) * step[d + rank]);
+      }
       axis.shape = {static_cast<std::int64_t>(axis.offsets.size())};
       axes.push_back(std::move(axis));
       d += rank;
@@ -145,7 +161,10 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
       Axis axis{index->shape, {}};
       tape.hold(index->size());
       axis.offsets.reserve(index->values.size());
-      for (const double i : index->values) axis.offsets.push_back(inside(graph_whole(i), x->shape[d]) * step[d + 1]);
+      for (const double i : index->values) {
+        give_way_at(axis.offsets.size());
+        axis.offsets.push_back(inside(graph_whole(i), x->shape[d]) * step[d + 1]);
+      }
       axes.push_back(std::move(axis));
       ++d;
     } else {
@@ -165,7 +184,10 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
     std::vector<std::int64_t> next;
     next.reserve(offsets.size() * axis.offsets.size());
     for (const std::int64_t a : offsets)
-      for (const std::int64_t b : axis.offsets) next.push_back(a + b);
+      for (const std::int64_t b : axis.offsets) {
+        give_way_at(next.size());
+        next.push_back(a + b);
+      }
     offsets = std::move(next);
   }
   return tape.gathered({x}, std::move(shape), std::move(offsets));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "losses/graph_math.h"
 #include "losses/graph_operations.h"
 
@@ -63,19 +64,23 @@ GraphTensorPtr extreme(GraphTape& tape, const GraphTensorPtr& x, const std::vect
   if (r.each == 0 && count > 0) fail(ErrorCode::invalid_argument, "the greatest or least of no elements (shape {})", graph_shape_text(x->shape));
   tape.charge(2 * static_cast<std::int64_t>(count));
   tape.hold(static_cast<std::int64_t>(count));
-  std::vector<double> values(count, -sign * graph_math::kInfinity), equal(count, 0.0);
+  std::vector<double> values = filled_in_parts(count, -sign * graph_math::kInfinity), equal = filled_in_parts(count, 0.0);
   for (std::size_t i = 0; i < x->values.size(); ++i) {
+    give_way_at(i);
     double& best = values[static_cast<std::size_t>(r.index[i])];
     const double v = x->values[i];
     if (std::isnan(v) || sign * v > sign * best) best = v;
   }
-  for (std::size_t i = 0; i < x->values.size(); ++i)
+  for (std::size_t i = 0; i < x->values.size(); ++i) {
+    give_way_at(i);
     equal[static_cast<std::size_t>(r.index[i])] += x->values[i] == values[static_cast<std::size_t>(r.index[i])];
-  std::vector<double> best = values;
+  }
+  std::vector<double> best = copied_in_parts(values);
   return tape.made_of(
       x, std::move(r.shape), std::move(values),
       [from = x.get(), index = std::move(r.index), best = std::move(best), equal = std::move(equal)](const std::vector<double>& dy, std::vector<double>& dx) {
         for (std::size_t i = 0; i < dx.size(); ++i) {
+          give_way_at(i);
           const auto o = static_cast<std::size_t>(index[i]);
           if (from->values[i] == best[o]) dx[i] += dy[o] / equal[o];
         }
@@ -92,9 +97,10 @@ GraphValue extreme_along(const GraphCall& call, double sign) {
   const auto count = static_cast<std::size_t>(graph_size(r.shape));
   tape.charge(2 * static_cast<std::int64_t>(count));
   tape.hold(static_cast<std::int64_t>(count));
-  std::vector<std::int64_t> from(count, -1);
-  std::vector<double> place(count, 0.0), seen(count, 0.0);
+  std::vector<std::int64_t> from = filled_in_parts(count, std::int64_t{-1});
+  std::vector<double> place = filled_in_parts(count, 0.0), seen = filled_in_parts(count, 0.0);
   for (std::size_t i = 0; i < x->values.size(); ++i) {
+    give_way_at(i);
     const auto o = static_cast<std::size_t>(r.index[i]);
     const double v = x->values[i];
     if (from[o] < 0 ||
@@ -120,8 +126,12 @@ GraphTensorPtr argument_of_extreme(const GraphCall& call, double sign) {
   if (call.has(1)) return extreme_along(call, sign).items[1].tensor;
   if (x->values.empty()) fail(ErrorCode::invalid_argument, "the place of the greatest or least of no elements");
   tape.charge_work(x->size());
-  const auto best = sign > 0 ? std::max_element(x->values.begin(), x->values.end()) : std::min_element(x->values.begin(), x->values.end());
-  return tape.scalar(static_cast<double>(best - x->values.begin()), GraphElement::integer);
+  std::size_t best = 0;  // the first of the greatest or least
+  for (std::size_t i = 1; i < x->values.size(); ++i) {
+    give_way_at(i);
+    if (sign > 0 ? x->values[best] < x->values[i] : x->values[i] < x->values[best]) best = i;
+  }
+  return tape.scalar(static_cast<double>(best), GraphElement::integer);
 }
 
 // x - m, and sum exp(x - m) along the dimension(s); m greatest, without gradient, 0 where it is not finite.
@@ -169,14 +179,21 @@ GraphValue cumulated(const GraphCall& call) {
   for (std::size_t i = d + 1; i < x->shape.size(); ++i) step *= static_cast<std::size_t>(x->shape[i]);
   const auto length = static_cast<std::size_t>(x->shape[d]);
   tape.charge(x->size());
-  std::vector<double> values = x->values;
-  for (std::size_t i = 0; i < values.size(); ++i)
+  std::vector<double> values = copied_in_parts(x->values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    give_way_at(i);
     if (i / step % length != 0) values[i] += values[i - step];
+  }
   return GraphValue::of(tape.made_of(x, x->shape, std::move(values), [step, length](const std::vector<double>& dy, std::vector<double>& dx) {
-    std::vector<double> behind = dy;
-    for (std::size_t i = behind.size(); i-- > 0;)
+    std::vector<double> behind = copied_in_parts(dy);
+    for (std::size_t i = behind.size(); i-- > 0;) {
+      give_way_at(i);
       if (i / step % length + 1 < length) behind[i] += behind[i + step];
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] += behind[i];
+    }
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      give_way_at(i);
+      dx[i] += behind[i];
+    }
   }));
 }
 
@@ -185,9 +202,11 @@ GraphValue truth(const GraphCall& call, bool all) {
   const GraphTensorPtr x = call.proper_tensor(0);
   const Reduction r = reduction(tape, x, dimensions_of(call, 1), call.boolean_or(2, false));
   tape.hold(graph_size(r.shape));
-  std::vector<double> values(static_cast<std::size_t>(graph_size(r.shape)), all ? 1.0 : 0.0);
-  for (std::size_t i = 0; i < x->values.size(); ++i)
+  std::vector<double> values = filled_in_parts(static_cast<std::size_t>(graph_size(r.shape)), all ? 1.0 : 0.0);
+  for (std::size_t i = 0; i < x->values.size(); ++i) {
+    give_way_at(i);
     if ((x->values[i] != 0) != all) values[static_cast<std::size_t>(r.index[i])] = all ? 0.0 : 1.0;
+  }
   return GraphValue::of(tape.constant(r.shape, GraphElement::boolean, std::move(values)));
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "losses/graph_operations.h"
 
 namespace lockstep {
@@ -20,9 +21,11 @@ std::vector<std::int64_t> steps_of(const GraphShape& shape) {
 template <class F>
 GraphTensorPtr moved(GraphTape& tape, const GraphTensorPtr& x, const GraphShape& shape, const F& of) {
   const std::int64_t size = tape.charged_size(shape);
-  std::vector<std::int64_t> index(static_cast<std::size_t>(size)), place(shape.size(), 0);
-  for (std::int64_t& i : index) {
-    i = of(place);
+  std::vector<std::int64_t> index, place(shape.size(), 0);
+  grow_with_zeros(index, static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    give_way_at(i);
+    index[i] = of(place);
     for (std::size_t d = shape.size(); d-- > 0;) {
       if (++place[d] < shape[d]) break;
       place[d] = 0;
@@ -139,7 +142,10 @@ GraphTensorPtr concatenated(GraphTape& tape, const std::vector<GraphTensorPtr>& 
   }
   for (std::int64_t block = 0; block < before; ++block)
     for (const auto& [first, own] : full)
-      for (std::int64_t i = 0; i < own; ++i) index.push_back(first + block * own + i);
+      for (std::int64_t i = 0; i < own; ++i) {
+        give_way_at(index.size());
+        index.push_back(first + block * own + i);
+      }
   return tape.gathered(parts, shape, std::move(index));
 }
 
@@ -191,7 +197,9 @@ GraphTensorPtr gathered_along(GraphTape& tape, const GraphTensorPtr& x, std::int
 GraphTensorPtr part_of_dimension(GraphTape& tape, const GraphTensorPtr& x, std::int64_t dimension, std::vector<std::int64_t> positions) {
   const auto d = static_cast<std::size_t>(graph_dimension(dimension, x->rank()));
   if (x->shape.empty()) fail(ErrorCode::invalid_argument, "a part of a tensor without a dimension");
-  for (std::int64_t& p : positions) {
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    give_way_at(i);
+    std::int64_t& p = positions[i];
     if (p < -x->shape[d] || p >= x->shape[d]) fail(ErrorCode::invalid_argument, "place {} of a dimension of {}", p, x->shape[d]);
     if (p < 0) p += x->shape[d];
   }
@@ -209,8 +217,12 @@ std::vector<std::int64_t> places(GraphTape& tape, std::int64_t begin, std::int64
   constexpr std::int64_t kFurthest = std::int64_t{1} << 40;
   if (count < 0 || begin > kFurthest || begin < -kFurthest) fail(ErrorCode::invalid_argument, "{} places from {}", count, begin);
   tape.charge(count);
-  std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) out[static_cast<std::size_t>(i)] = begin + i * step;
+  std::vector<std::int64_t> out;
+  grow_with_zeros(out, static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    give_way_at(i);
+    out[i] = begin + static_cast<std::int64_t>(i) * step;
+  }
   return out;
 }
 
@@ -222,7 +234,7 @@ GraphElement element_of(const GraphCall& call, std::size_t dtype, GraphElement s
 
 GraphTensorPtr filled(GraphTape& tape, const GraphShape& shape, GraphElement element, double value) {
   const std::int64_t size = tape.charged_size(shape);
-  return tape.constant(shape, element, std::vector<double>(static_cast<std::size_t>(size), value));
+  return tape.constant(shape, element, filled_in_parts(static_cast<std::size_t>(size), value));
 }
 
 GraphValue counted_up(const GraphCall& call) {
@@ -233,8 +245,12 @@ GraphValue counted_up(const GraphCall& call) {
   const double count = std::ceil((end - begin) / step);
   if (step == 0 || !std::isfinite(count) || count < 0 || count > 1e8) fail(ErrorCode::invalid_argument, "arange from {} to {} by {}", begin, end, step);
   call.tape().charge(static_cast<std::int64_t>(count));
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = begin + static_cast<double>(i) * step;
+  std::vector<double> values;
+  grow_with_zeros(values, static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    give_way_at(i);
+    values[i] = begin + static_cast<double>(i) * step;
+  }
   const auto size = static_cast<std::int64_t>(values.size());
   return GraphValue::of(call.tape().constant({size}, element_of(call, 3, whole ? GraphElement::integer : GraphElement::real), std::move(values)));
 }
@@ -297,7 +313,10 @@ void add_shapes(GraphOperationRows& rows) {
     const std::int64_t d = c.has(2) ? c.integer(2) : 0, n = flat->shape.empty() ? 0 : flat->shape[static_cast<std::size_t>(graph_dimension(d, flat->rank()))];
     if (n == 0) return x;
     std::vector<std::int64_t> from = places(t, 0, n);
-    for (std::int64_t& p : from) p = ((p - shift % n) % n + n) % n;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      give_way_at(i);
+      from[i] = ((from[i] - shift % n) % n + n) % n;
+    }
     return graph_reshaped(t, part_of_dimension(t, flat, d, std::move(from)), x->shape);
   });
   row("narrow", {"input", "dim", "start", "length"},
@@ -312,7 +331,10 @@ void add_shapes(GraphOperationRows& rows) {
     const Tensor index = c.proper_tensor(2);
     if (index->element != GraphElement::integer || index->rank() > 1) c.refuse(2, "a vector of integers");
     std::vector<std::int64_t> from = places(t, 0, index->size());
-    for (std::size_t i = 0; i < from.size(); ++i) from[i] = graph_whole(index->values[i]);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      give_way_at(i);
+      from[i] = graph_whole(index->values[i]);
+    }
     return part_of_dimension(t, x, c.integer(1), std::move(from));
   });
   row("gather", {"input", "dim", "index"}, [](Tape& t, const Tensor& x, Call c) { return gathered_along(t, x, c.integer(1), c.proper_tensor(2)); });

@@ -11,17 +11,10 @@
 namespace lockstep {
 namespace {
 constexpr std::int64_t kMostOfOne = std::int64_t{1} << 24;
-constexpr std::size_t kRowsToGiveWay = 64;    // of a matrix, in a product
 constexpr std::int64_t kTensorElements = 96;  // what a tensor takes beside its values, in elements
 
-// Between elements of a long tensor: about each millisecond.
-void give_way_at(std::size_t element) {
-  constexpr std::size_t kElements = std::size_t{1} << 16;
-  if (element % kElements == kElements - 1) give_way();
-}
-
 std::vector<double>& gradient_of(GraphTensor& tensor) {
-  if (tensor.gradient.empty()) tensor.gradient.resize(tensor.values.size(), 0.0);
+  if (tensor.gradient.empty()) grow_with_zeros(tensor.gradient, tensor.values.size());
   return tensor.gradient;
 }
 bool any_tracked(std::span<const GraphTensorPtr> inputs) {
@@ -90,7 +83,7 @@ GraphTensorPtr GraphTape::shaped(GraphShape shape, GraphElement element) {
 
 GraphTensorPtr GraphTape::make(GraphShape shape, GraphElement element) {
   GraphTensorPtr tensor = shaped(std::move(shape), element);
-  tensor->values.resize(static_cast<std::size_t>(graph_size(tensor->shape)));
+  grow_with_zeros(tensor->values, static_cast<std::size_t>(graph_size(tensor->shape)));
   return tensor;
 }
 
@@ -104,7 +97,7 @@ GraphTensorPtr GraphTape::constant(GraphShape shape, GraphElement element, std::
 
 GraphTensorPtr GraphTape::copied(const GraphTensorPtr& x, GraphElement element) {
   GraphTensorPtr tensor = shaped(x->shape, element);
-  tensor->values = x->values;
+  tensor->values = copied_in_parts(x->values);
   return tensor;
 }
 
@@ -144,9 +137,13 @@ GraphShape broadcast_shape(std::span<const GraphTensorPtr> tensors) {
 
 std::vector<std::int64_t> broadcast_index(const GraphShape& from, const GraphShape& to) {
   const auto size = static_cast<std::size_t>(graph_size(to));
-  std::vector<std::int64_t> index(size);
+  std::vector<std::int64_t> index;
+  grow_with_zeros(index, size);
   if (from == to) {
-    std::iota(index.begin(), index.end(), std::int64_t{0});
+    for (std::size_t i = 0; i < size; ++i) {
+      give_way_at(i);
+      index[i] = static_cast<std::int64_t>(i);
+    }
     return index;
   }
   std::vector<std::int64_t> step(to.size(), 0), at(to.size(), 0);
@@ -157,6 +154,7 @@ std::vector<std::int64_t> broadcast_index(const GraphShape& from, const GraphSha
   }
   std::int64_t place = 0;
   for (std::size_t i = 0; i < size; ++i) {
+    give_way_at(i);
     index[i] = place;
     for (std::size_t d = to.size(); d-- > 0;) {
       place += step[d];
@@ -216,6 +214,7 @@ GraphTensorPtr GraphTape::gathered(const std::vector<GraphTensorPtr>& parts, Gra
     return static_cast<std::size_t>(std::upper_bound(begin.begin(), begin.end(), static_cast<std::size_t>(at)) - begin.begin()) - 1;
   };
   for (std::size_t i = 0; i < y->values.size(); ++i) {
+    give_way_at(i);
     const std::size_t part = part_of(index[i]);
     y->values[i] = parts[part]->values[static_cast<std::size_t>(index[i]) - begin[part]];
   }
@@ -223,6 +222,7 @@ GraphTensorPtr GraphTape::gathered(const std::vector<GraphTensorPtr>& parts, Gra
   if (y->tracked)
     y->backward = [self = y.get(), parts, begin, part_of, index = std::move(index)] {
       for (std::size_t i = 0; i < self->values.size(); ++i) {
+        give_way_at(i);
         const std::size_t part = part_of(index[i]);
         if (parts[part]->tracked) gradient_of(*parts[part])[static_cast<std::size_t>(index[i]) - begin[part]] += self->gradient[i];
       }
@@ -233,12 +233,18 @@ GraphTensorPtr GraphTape::gathered(const std::vector<GraphTensorPtr>& parts, Gra
 GraphTensorPtr GraphTape::summed(const GraphTensorPtr& x, GraphShape shape, std::vector<std::int64_t> index) {
   GraphTensorPtr y = make(std::move(shape), x->element == GraphElement::real ? GraphElement::real : GraphElement::integer);
   charge(x->size());
-  for (std::size_t i = 0; i < x->values.size(); ++i) y->values[static_cast<std::size_t>(index[i])] += x->values[i];
+  for (std::size_t i = 0; i < x->values.size(); ++i) {
+    give_way_at(i);
+    y->values[static_cast<std::size_t>(index[i])] += x->values[i];
+  }
   charge_gradients(y, std::span(&x, 1));
   if (y->tracked)
     y->backward = [self = y.get(), x, index = std::move(index)] {
       std::vector<double>& to = gradient_of(*x);
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] += self->gradient[static_cast<std::size_t>(index[i])];
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        give_way_at(i);
+        to[i] += self->gradient[static_cast<std::size_t>(index[i])];
+      }
     };
   return y;
 }
@@ -255,24 +261,26 @@ GraphTensorPtr GraphTape::product(const GraphTensorPtr& a, const GraphTensorPtr&
   GraphTensorPtr y = make({a->shape[0], b->shape[1]}, std::max(a->element, b->element));
   const std::size_t rows = m == 0 ? 0 : n;  // those of nothing cost no memory, and may be many
   for (std::size_t i = 0; i < rows; ++i) charge_work(static_cast<std::int64_t>(inner * m));
+  std::size_t done = 0;
   for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t k = 0; k < inner; ++k) {
-      if (k % kRowsToGiveWay == 0) give_way();
-      for (std::size_t j = 0; j < m; ++j) y->values[i * m + j] += a->values[i * inner + k] * b->values[k * m + j];
-    }
+    for (std::size_t k = 0; k < inner; ++k)
+      for (std::size_t j = 0; j < m; ++j) {
+        give_way_at(done++);
+        y->values[i * m + j] += a->values[i * inner + k] * b->values[k * m + j];
+      }
   const std::vector<GraphTensorPtr> inputs{a, b};
   charge_gradients(y, inputs);
   if (y->tracked)
     y->backward = [self = y.get(), a, b, n, inner, m] {
+      std::size_t gone = 0;
       for (std::size_t i = 0; i < n; ++i)
-        for (std::size_t k = 0; k < inner; ++k) {
-          if (k % kRowsToGiveWay == 0) give_way();
+        for (std::size_t k = 0; k < inner; ++k)
           for (std::size_t j = 0; j < m; ++j) {
+            give_way_at(gone++);
             const double g = self->gradient[i * m + j];
             if (a->tracked) gradient_of(*a)[i * inner + k] += g * b->values[k * m + j];
             if (b->tracked) gradient_of(*b)[k * m + j] += g * a->values[i * inner + k];
           }
-        }
     };
   return y;
 }

@@ -1,7 +1,7 @@
 // Tensor arithmetic with reverse-mode differentiation, for one run of one traced loss.
 //   GraphTape tape(budget); auto x = tape.variable({3}, {1, 2, 3}); auto y = tape.elementwise({x}, ...); tape.backward(loss); x->gradient
 // Computation and memory count against a budget, so that no graph can exceed its share; what memory is taken is told before. Sums are chains in row-major
-// order. One thread.
+// order. One thread, which gives way between blocks of elements (base/give_way.h).
 #pragma once
 #include <span>
 
