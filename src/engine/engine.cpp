@@ -141,16 +141,11 @@ void Engine::preempt(std::uint64_t id) {
 
 void Engine::cancel(std::uint64_t id) {
   auto it = sequences_.find(id);
-  bool settled = false;
-  if (it != sequences_.end() && it->second->under_way) {
-    it->second->cut = 0;
-    settled = under_way_.settle();
+  if (it == sequences_.end()) return untold_.cancel(id);
+  if (it->second->under_way) {
+    it->second->cut = 0;  // nothing of its plan ends it
+    under_way_.settle();
     it = sequences_.find(id);
-  }
-  if (it == sequences_.end()) {
-    untold_.cancel(id);
-    if (settled) deliver();
-    return;
   }
   untold_.drop(*it->second);
   finish(*it->second, FinishReason::cancelled);

@@ -33,7 +33,7 @@ class Engine {
   // Returns the id (from 1, ascending). Throws invalid_argument with the field at fault; then nothing is kept.
   std::uint64_t submit(Request request, OnToken on_token = {}, OnDone on_done = {});
   // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored. Tokens that on_token has not received yet (a step may accept
-  // several) are dropped, and if the request had ended with one of them, or failed, it counts as cancelled instead.
+  // several) are dropped, and if the request had ended with one of them, or failed in a row behind a guess, it counts as cancelled instead.
   void cancel(std::uint64_t id);
   // Removes what a request has generated beyond its first `tokens` tokens, with their pages and the state of constraint and penalties; it goes on
   // from there with the bits it would have had. on_token is called again for tokens that come again. Unknown or finished ids are ignored. A request

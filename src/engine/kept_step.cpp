@@ -47,7 +47,7 @@ void KeptStep::enter(const std::vector<std::int32_t>& flags) {
     const auto begin = flags.begin() + slice.row;
     if (std::all_of(begin, begin + p.count, [](std::int32_t flag) { return flag == 0; })) {
       p.sequence->kept_text->enter(p.sequence->tokens, p.begin, p.begin + p.count);
-    } else {  // the request fails, unless its text ends before
+    } else {  // the request fails, or its text goes on without that row (behind a wrong guess or a cut); it is not kept further
       p.sequence->kept_text.reset();
       p.sequence->keeps_forward = false;
     }

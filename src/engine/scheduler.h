@@ -36,7 +36,7 @@ class Scheduler {
   void add(Sequence& s) { queues_.add(s); }
   // Finished or cancelled: releases its pages. The prefix cache drops those from position `forget_from` on (invalid entries).
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
-  // The next forward, and what is read beside it; valid until the next call of any method but commit and remove. Empty when nothing waits or runs. `groups`
+  // The next forward, and what is read beside it; valid until the next call of plan, preempt or roll_back. Empty when nothing waits or runs. `groups`
   // above 1: one of that many plans that follow each other; it may be empty while others are under way.
   const std::vector<PlannedSlice>& plan(std::int64_t groups = 1);
   // Whether somebody needs a place or pages of others, which can be had when no plan is under way.

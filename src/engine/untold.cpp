@@ -38,7 +38,7 @@ void Untold::cancel(std::uint64_t id) {
   const auto end = std::find_if(events_.begin(), events_.end(), [id](const Event& event) { return event.done && event.done->id == id; });
   if (end == events_.end()) return;
   Sequence& s = *end->done;  // forgetting its tokens moves the event
-  const bool failed = s.generation.finish == FinishReason::error;
+  const bool failed = s.generation.finish == FinishReason::error && s.drafting;
   if (!drop(s) && !failed) return;
   counters_.failed_requests -= failed;
   s.generation.finish = FinishReason::cancelled;

@@ -27,8 +27,8 @@ class Untold {
   std::size_t forget(const Sequence& s, std::size_t most);
   // For a request that is cancelled: removes its queued tokens from its generation. False: none was queued.
   bool drop(Sequence& s);
-  // Cancels a request whose end is still queued; others are ignored. If none of its tokens is queued, it ends as it did, unless it failed: without guesses
-  // the row that went wrong would not have run yet.
+  // Cancels a request whose end is still queued; others are ignored. If none of its tokens is queued, it ends as it did, unless it is one with guesses that
+  // failed: without them the row that went wrong would not have run yet.
   void cancel(std::uint64_t id);
 
   bool empty() const { return events_.empty(); }

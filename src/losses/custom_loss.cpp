@@ -13,21 +13,25 @@ namespace {
 constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
 constexpr std::int64_t kNodeElements = 64;  // what a node takes beside its values, in elements
 
-std::vector<double> as_doubles(const NamedTensor& tensor) {
+std::vector<double> as_doubles(const std::vector<float>& numbers) {
   std::vector<double> values;
-  values.reserve(static_cast<std::size_t>(tensor.size()));
-  if (tensor.is_float)
-    for (const float x : tensor.floats) {
-      give_way_at(values.size());
-      values.push_back(static_cast<double>(x));
-    }
-  else
-    for (const std::int64_t i : tensor.integers) {
-      constexpr std::int64_t kMostExact = std::int64_t{1} << 52;
-      if (i > kMostExact || i < -kMostExact) fail(ErrorCode::invalid_argument, "an input has the integer {}, allowed are those within 2^52", i);
-      give_way_at(values.size());
-      values.push_back(static_cast<double>(i));
-    }
+  values.reserve(numbers.size());
+  for (const float x : numbers) {
+    give_way_at(values.size());
+    values.push_back(static_cast<double>(x));
+  }
+  return values;
+}
+std::vector<double> as_doubles(const NamedTensor& tensor) {
+  if (tensor.is_float) return as_doubles(tensor.floats);
+  std::vector<double> values;
+  values.reserve(tensor.integers.size());
+  for (const std::int64_t i : tensor.integers) {
+    constexpr std::int64_t kMostExact = std::int64_t{1} << 52;
+    if (i > kMostExact || i < -kMostExact) fail(ErrorCode::invalid_argument, "an input has the integer {}, allowed are those within 2^52", i);
+    give_way_at(values.size());
+    values.push_back(static_cast<double>(i));
+  }
   return values;
 }
 
@@ -94,7 +98,7 @@ CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std
       fail(ErrorCode::invalid_argument, "{} has {} dimensions, the loss '{}' takes {}", first ? "target_tokens" : "loss_fn_inputs." + input.name, own.size(),
            name_, input.rank);
     tape.hold(static_cast<std::int64_t>(first ? logprobs.size() : found->second.size()));  // until it is a tensor
-    if (first) results.push_back(GraphValue::of(tape.variable(std::move(own), std::vector<double>(logprobs.begin(), logprobs.end()))));
+    if (first) results.push_back(GraphValue::of(tape.variable(std::move(own), as_doubles(logprobs))));
     else
       results.push_back(
           GraphValue::of(tape.constant(std::move(own), found->second.is_float ? GraphElement::real : GraphElement::integer, as_doubles(found->second))));
@@ -128,7 +132,9 @@ CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std
   }
   tape.backward(loss.tensor);
   variable->gradient.resize(logprobs.size(), 0.0);
+  out.gradient.reserve(logprobs.size());
   for (std::size_t i = 0; i < logprobs.size(); ++i) {
+    give_way_at(i);
     out.gradient.push_back(static_cast<float>(variable->gradient[i]));
     if (!std::isfinite(out.gradient.back()))
       fail(ErrorCode::invalid_argument, "the derivative of the loss '{}' by logprobs[{}] is {}, allowed are finite numbers", name_, i, variable->gradient[i]);

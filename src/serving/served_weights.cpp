@@ -9,6 +9,7 @@ namespace lockstep {
 
 void ServedWeights::use(const OnExecutor& on, const Swapped& now, InFlight in_flight) {
   engine_.at(on)->set_weights(now.weights, in_flight, now.layer);
+  engine_.at(on)->take_rows();  // what new weights take is charged to nobody whose rows they waited for
   {
     const auto adapter = adapter_.lock();
     *adapter = now.adapter;

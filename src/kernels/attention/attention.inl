@@ -89,7 +89,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       for (std::int64_t h = 0; h < all; ++h) denominator[h] = start ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
       if (last && sinks.there) sinks.join(heads, largest, denominator);  // one row: only rows with more keys go together
       const Elem *before = start ? nullptr : alpha, *sink = last && sinks.there ? sinks.alpha : nullptr, *all_of = last ? denominator : nullptr;
-      const ChainOutputs<Elem> out(elements<V>(op.o) + t * op.o.stride + h0 * shape.value, op.o.stride, shape.value, heads, count);
+      const ChainOutputs<V> out(elements<V>(op.o) + t * op.o.stride + h0 * shape.value, op.o.stride, shape.value, heads, count);
       weighted_sums<V>(
           s, step, all, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
           [&out, before, sink, all_of](V sum, std::int64_t c, std::int64_t column, int lanes) {

@@ -282,7 +282,15 @@ std::vector<AttentionCase> forward_cases() {
           with_sinks(windowed(5, grouped(6, 2, 16, 16, 0, {{70, 0}, {1, 5}}))),
           with_sinks(windowed(70, grouped(8, 2, 18, 7, 0, {{20, 125}}, DType::bf16))),
           from_key(1, {6, 16, 17, 0, {{150, 0}, {1, 0}, {1, 64}, {3, 127}}, DType::bf16}),
-          from_key(3, grouped(9, 3, 24, 24, 0, {{70, 0}, {2, 1}, {1, 200}}))};
+          from_key(3, grouped(9, 3, 24, 24, 0, {{70, 0}, {2, 1}, {1, 200}})),
+          // several rows of a block together: 7 heads x 2 rows, 1 x 8, 2 x 8, of 128 columns, 8 x 2; more heads of one row than a tile has
+          grouped(7, 1, 20, 24, 0, {{20, 110}, {1, 70}}),
+          grouped(2, 2, 24, 40, 0, {{52, 100}}),
+          grouped(4, 2, 128, 16, 0, {{36, 100}}, DType::bf16),
+          grouped(8, 1, 16, 33, 0, {{20, 110}}),
+          grouped(13, 1, 8, 17, 0, {{9, 60}}),
+          windowed(70, grouped(7, 1, 18, 40, 0, {{40, 100}})),
+          from_key(64, grouped(7, 1, 18, 24, 0, {{40, 110}}))};  // the first block of rows together is the second
 }
 std::vector<AttentionCase> training_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
@@ -308,7 +316,14 @@ std::vector<AttentionCase> training_cases() {
           with_sinks(windowed(20, grouped(6, 2, 16, 16, 0, {{90, 0}, {3, 0}}))),
           from_key(1, {4, 32, 8, 0, {{150, 0}, {1, 0}, {2, 0}}}),
           from_key(1, {3, 24, 8, 0, {{70, 0}, {9, 0}}, DType::bf16}),
-          from_key(6, grouped(8, 2, 18, 7, 0, {{150, 0}, {5, 0}}))};
+          from_key(6, grouped(8, 2, 18, 7, 0, {{150, 0}, {5, 0}})),
+          grouped(7, 1, 18, 24, 0, {{69, 0}}),
+          grouped(2, 2, 18, 40, 0, {{77, 0}}),
+          grouped(4, 2, 128, 16, 0, {{75, 0}}, DType::bf16),
+          grouped(8, 1, 16, 33, 0, {{67, 0}}),
+          windowed(70, grouped(7, 1, 18, 24, 0, {{140, 0}})),
+          from_key(64, {3, 24, 8, 0, {{150, 0}, {9, 0}}}),
+          from_key(70, grouped(8, 2, 18, 7, 0, {{150, 0}}))};
 }
 
 TEST(Attention, ForwardAgainstDouble) {
@@ -481,21 +496,26 @@ TEST(Attention, FullSelectionHasTheBitsOfDense) {
 }
 
 TEST(Attention, ANanStaysInItsRow) {
-  const AttentionProblem clean({4, 32, 8, 0, {{20, 0}, {5, 0}}});
-  AttentionProblem bad = clean;
-  for (int i = 0; i < bad.key; ++i) bad.q[std::size_t(7 * 4 + 1) * bad.key + i] = std::nanf("");
-  expect_same_everywhere([&](KernelBench& b) {
-    const AttentionProblem::Views of_bad = bad.launch(b, false);
-    const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(of_bad.o);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const bool hit = i / 32 == 7 * 4 + 1;
-      EXPECT_EQ(std::isnan(y[i]), hit);
-      if (!hit) {
-        EXPECT_EQ(float_bits(x[i]), float_bits(y[i]));
+  struct NanRow {
+    int length, row;
+  };
+  for (const NanRow c : {NanRow{20, 7}, NanRow{70, 66}}) {  // the second among rows that are computed together
+    const AttentionProblem clean({4, 32, 8, 0, {{c.length, 0}, {5, 0}}});
+    AttentionProblem bad = clean;
+    for (int i = 0; i < bad.key; ++i) bad.q[std::size_t(c.row * 4 + 1) * static_cast<std::size_t>(bad.key) + static_cast<std::size_t>(i)] = std::nanf("");
+    expect_same_everywhere([&](KernelBench& b) {
+      const AttentionProblem::Views of_bad = bad.launch(b, false);
+      const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(of_bad.o);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const bool hit = i / 32 == static_cast<std::size_t>(c.row * 4 + 1);
+        EXPECT_EQ(std::isnan(y[i]), hit);
+        if (!hit) {
+          EXPECT_EQ(float_bits(x[i]), float_bits(y[i]));
+        }
       }
-    }
-    b.record(of_bad.o), b.record(of_bad.log_sum);
-  });
+      b.record(of_bad.o), b.record(of_bad.log_sum);
+    });
+  }
 }
 
 // A sequence that continues another has the gradients of the whole one whose first rows have none of their own: of its rows, and of all

@@ -117,7 +117,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
     exp_all<V>(p, all * step);
     subtract_by_head<V>(ds, all, step, n, delta + first);
     for (std::int64_t i = 0; i < all * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
-    const ChainOutputs<Elem> dq(elements<V>(op.dq) + t * op.dq.stride + h0 * key, op.dq.stride, key, heads, count);
+    const ChainOutputs<V> dq(elements<V>(op.dq) + t * op.dq.stride + h0 * key, op.dq.stride, key, heads, count);
     weighted_sums<V>(
         ds, step, all, block.entry, n, key,
         [&dq, start](std::int64_t c, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq.of(c) + column, lanes); },
@@ -259,7 +259,7 @@ void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& 
     }
 }
 
-// The columns of a kv head in an entry, in vectors: f(kind, vectors, partial, column of the key or value, lanes, column of the
+// The columns of a kv head in an entry, at most `Wide` vectors at once: f(kind, vectors, partial, column of the key or value, lanes, column of the
 // entry); the first three as constants.
 template <class V, int Wide, class F>
 void for_entry_columns(const AttentionShape& shape, const EntryPart& part, const F& f) {
@@ -293,8 +293,8 @@ void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std
   const EntryPart part = group_part(op.shape, tile.kv_head);
   const auto dentry = [&](std::int64_t k) { return elements<V>(op.dentry) + (tile.entry + tile.key + k) * op.dentry.stride; };
   if (!op.selection) {
-    // Columns outside, keys inside: the same columns of the rows' queries stay in the first cache for all keys.
-    constexpr int kKeys = V::kRows >= 6 ? 4 : 1, kWide = V::kRows >= 12 ? kColumnTile<V> : V::kRows >= 6 ? 1 : kColumnTile<V>;
+    // Columns outside, keys inside: all keys read the same few columns of the rows' queries and gradients, which mostly stay in the first cache.
+    constexpr int kKeys = V::kRows >= 6 ? 4 : 1, kWide = kKeys > 1 && V::kRows < 12 ? 1 : kColumnTile<V>;
     for_entry_columns<V, kWide>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
       const auto take = [&](auto keys, std::int64_t k) {
         backward_columns_dense<V, keys(), vectors(), kind(), partial()>(op, tile, k, c, lanes, dentry(k) + at);

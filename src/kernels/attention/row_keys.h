@@ -32,18 +32,20 @@ inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std:
   return r;
 }
 
+inline constexpr std::int64_t kMostTogether = 16;  // rows x heads, where they are of more rows than one
 // How many rows are computed together: the chains of few heads of one row would wait for their own latency.
-inline constexpr std::int64_t kMostTogether = 16;  // rows x heads, of more rows than one
 static inline std::int64_t rows_together(std::int64_t heads) { return std::clamp<std::int64_t>(kMostTogether / heads, 1, 8); }
 
-// Where the sums of rows x heads go: chain row * heads + head to `first` + row * row_step + head * width. Rows that are computed together are few.
-template <class Elem>
+// Where the sums of rows x heads go: chain row * heads + head to `first` + row * row_step + head * width. Of more rows than one, at most kMostTogether chains.
+template <class V>
 class ChainOutputs {
  public:
+  using Elem = typename V::Elem;
   ChainOutputs(Elem* first, std::int64_t row_step, std::int64_t width, std::int64_t heads, std::int64_t rows)
       : first_(first), width_(width), one_row_(rows == 1) {
     if (one_row_) return;
-    for (std::int64_t c = 0; c < rows * heads; ++c) of_[c] = first + c / heads * row_step + c % heads * width;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t h = 0; h < heads; ++h) of_[r * heads + h] = first + r * row_step + h * width;
   }
   Elem* of(std::int64_t c) const { return one_row_ ? first_ + c * width_ : of_[c]; }
 
@@ -138,7 +140,7 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
   }
 }
 
-// f(tile, h) for all heads, eight or four of them at a time.
+// f(size, h) for all heads: eight at a time, those left in tiles of at most four.
 template <class F>
 inline void for_chains(std::int64_t heads, const F& f) {
   std::int64_t h = 0;

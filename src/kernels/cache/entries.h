@@ -25,7 +25,7 @@ inline constexpr std::int64_t kEntriesAhead = 8;
 // From this many keys on, the transposed form of dot16 pays.
 inline constexpr std::int64_t kPanelKeys = 8;
 
-// f(size, h) for all heads in tiles of at most `Most`, as few of them as there can be, and none much smaller than another.
+// f(size, h) for all heads in tiles of at most `Most`, as few of them as there can be; their sizes differ by at most one.
 template <int Most, class F>
 inline void for_head_tiles(std::int64_t heads, const F& f) {
   for (std::int64_t h = 0; h < heads;) {
@@ -176,18 +176,23 @@ struct PanelDots {
   [[gnu::always_inline]] void lane(int first, V (&out)[Chains][Panels]) const {
     for (int c = 0; c < Chains; ++c)
       for (int p = 0; p < Panels; ++p) out[c][p] = V::zero();
-#pragma GCC unroll 8
-    for (std::int64_t i = 0; i < (Width ? Width : width - first); i += 16) {
+    const auto add = [&](std::int64_t i) [[gnu::always_inline]] {
       V key[Panels];
       for (int p = 0; p < Panels; ++p) key[p] = V::load(panels + p * panel_step + (first + i) * 16);
       for (int c = 0; c < Chains; ++c) {
         const V value = V::set1(q[c][first + i]);
         for (int p = 0; p < Panels; ++p) out[c][p] = fma(value, key[p], out[c][p]);
       }
+    };
+    if constexpr (Width > 0 || V::kRows < 12) {
+#pragma GCC unroll 8
+      for (std::int64_t i = 0; i < (Width ? Width : width - first); i += 16) add(i);
+    } else {  // of several vectors a query eight times the code were more than the instruction cache holds
+      for (std::int64_t i = 0; i < width - first; i += 16) add(i);
     }
   }
-  // The tree over lanes: i and i + 8, then + 4, + 2, + 1. Where registers are few, sums of two lanes are kept in memory until all are there: a compiler
-  // that is left to spill them keeps many of them in memory at once, which took longer.
+  // The tree over lanes: i and i + 8, then + 4, + 2, + 1. Where registers are few, sums of two lanes wait in memory that is named here: what
+  // a compiler spilled of the form in registers took longer.
   template <int Width>
   [[gnu::always_inline]] void tree_in_memory(V (&out)[Chains][Panels]) const {
     alignas(64) Elem pairs[Chains][Panels][8][16];
@@ -354,7 +359,7 @@ template <class V, int Heads, int Columns, bool Partial, class Begin, class Fini
 inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const typename V::Elem* const* entry, std::int64_t n, std::int64_t head,
                           std::int64_t column, int lanes, const Begin& begin, const Finish& finish) {
   V sum[Heads][Columns];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) sum[h][c] = begin(head + h, column + 16 * c, lanes);
@@ -367,13 +372,13 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
       for (int c = 0; c < Columns; ++c) sum[h][c] = fma(w, x[c], sum[h][c]);
     }
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) finish(sum[h][c], head + h, column + 16 * c, Partial ? lanes : 16);
 }
 
-// For every head and each of the first `columns` columns: sum = begin(head, column, lanes); over the keys ascending
+// For every head (or head of a row) and each of the first `columns` columns: sum = begin(head, column, lanes); over the keys ascending
 // sum = fma(weight[head * weight_step + key], entry[key][column], sum); finish(sum, head, column, lanes).
 template <class V, class Begin, class Finish>
 void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const typename V::Elem* const* entry, std::int64_t n,
