@@ -79,7 +79,7 @@ def limit_bars(block):
     for length in ("512", "2,048", "8,191"):
         yield f"attention {length}", attention_over_products(block, f"a prompt of {length} tokens", "attention_forward", ["linear_forward"])
     yield "attention backward", attention_over_products(block, "a training step of 1 x 2,048", "attention_backward", ["linear_backward_input", "linear_backward_weight"])
-    for run in ("one stream at position 512", "one stream at position 2,048"):
+    for run in ("one stream behind a prompt of 512", "one stream behind a prompt of 2,048"):
         found = operation(block, f"a token of {run}", "attention_forward")
         yield f"keys, {run}", found and at_least(85, found[2], f"{found[2]:.0f} %")
 
@@ -187,7 +187,7 @@ AIMS = {
     "prompt memory": ("memory of that step, of nothing shared's", "at most 0.5", "variants.py prompts"),
     **{f"attention {n}": (f"attention of a prompt of {n} tokens, of the products' rate", "at least 0.6", "roofline.py") for n in ("512", "2,048", "8,191")},
     "attention backward": ("attention's backward of 1 x 2,048 tokens, of the products' rate", "at least 0.6", "roofline.py"),
-    **{f"keys, {run}": (f"keys and values read by {run}, of the best read", "at least 85 %", "roofline.py") for run in ("one stream at position 512", "one stream at position 2,048")},
+    **{f"keys, {run}": (f"keys and values read by {run}, of the best read", "at least 85 %", "roofline.py") for run in ("one stream behind a prompt of 512", "one stream behind a prompt of 2,048")},
     "decode bf16": ("decoding one stream in bf16, of the best read", "at least 90 %", "llama_peers.py"),
     **{f"stream {w}": (f"decoding one stream over llama.cpp, {w}", "at least 1.3", "llama_peers.py") for w in ("f32", "bf16")},
     **{f"prefill {n} {w}": (f"a prompt of {n} tokens over llama.cpp, {w}", "at least 2.0", "llama_peers.py --long") for n in ("2048", "8191") for w in ("f32", "bf16")},

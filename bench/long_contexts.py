@@ -73,7 +73,7 @@ def with_limits(options):
 def prompt_of(options, model, tokens):
     """Figures of a prompt, and of a token after it: seconds; those of attention and of indexers; floating-point operations in all. The few tokens that are
     decoded are profiled with the prompt, of which they are less than a thousandth."""
-    timing, operations = bench(options, "decode", model, "--streams", 1, "--prompt", tokens, "--context", tokens + 600, *with_limits(options))
+    timing, operations = bench(options, "decode", model, "--streams", 1, "--prompt", tokens, "--context", tokens + 600, "--profile-prompts", *with_limits(options))
     part = lambda start: sum(o["seconds"] for name, o in operations.items() if name.startswith(start))
     return {"seconds": timing["prompt_seconds"], "attention": part("attention"), "indexer": part("index"), "flop": sum(o["flop"] for o in operations.values()),
             "token": timing["seconds"]["median"]}  # fmt: skip

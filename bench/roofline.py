@@ -22,9 +22,9 @@ RUNS = [  # title, what is run; of SmolLM2
     ("SmolLM2, fp32: a prompt of 512 tokens", ["prefill", "--tokens", 512]),
     ("SmolLM2, fp32: a prompt of 2,048 tokens", ["prefill", "--tokens", 2048]),
     ("SmolLM2, fp32: a prompt of 8,191 tokens", ["prefill", "--tokens", 8191]),  # and the one after it
-    ("SmolLM2, fp32: a token of one stream at position 512", ["decode", "--streams", 1, "--prompt", 512]),
-    ("SmolLM2, fp32: a token of one stream at position 2,048", ["decode", "--streams", 1, "--prompt", 2048]),
-    ("SmolLM2, fp32: a token of each of 8 streams at position 512", ["decode", "--streams", 8, "--prompt", 512]),
+    ("SmolLM2, fp32: a token of one stream behind a prompt of 512", ["decode", "--streams", 1, "--prompt", 512]),
+    ("SmolLM2, fp32: a token of one stream behind a prompt of 2,048", ["decode", "--streams", 1, "--prompt", 2048]),
+    ("SmolLM2, fp32: a token of each of 8 streams behind prompts of 512", ["decode", "--streams", 8, "--prompt", 512]),
     ("SmolLM2, fp32: a training step of 4 x 256 tokens", ["train", "--sequences", 4, "--length", 256]),
     ("SmolLM2, fp32: a training step of 1 x 2,048 tokens", ["train", "--sequences", 1, "--length", 2048]),
     ("SmolLM2, fp32: a GRPO step of 4 x 8 samples of 64 tokens", ["rl", "--prompts", 4, "--samples", 8, "--prompt", 64, "--tokens", 64]),

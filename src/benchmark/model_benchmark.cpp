@@ -78,7 +78,7 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, cons
     while (std::find(begun.begin(), begun.end(), false) != begun.end()) engine.step();
   };
   const auto submitted = std::chrono::steady_clock::now();
-  begin();
+  shape.leave_out(begin);
   const double prompt_seconds = seconds_since(submitted);
   const auto step = [&] {
     const std::int64_t before = generated;
@@ -87,8 +87,10 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, cons
   };
   const auto decoded = [&] {
     while (!step()) {  // the streams have ended; the prompts of the new ones are no decoding, and are not timed
-      engine.run_until_idle();
-      begin();
+      shape.leave_out([&] {
+        engine.run_until_idle();
+        begin();
+      });
     }
   };
   ModelTiming timing = per_second(time_repeated(budget, decoded), shape.streams);

@@ -2,6 +2,7 @@
 // Knows no command line. One thread.
 //   OpenedModel opened = open_model({.model = "models/countdown-glm"}); ModelTiming t = time_decode(opened, {.streams = 8}, {2.0});
 #pragma once
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,8 @@ ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, const T
 struct DecodeCase {
   std::int64_t streams = 1;
   std::int64_t prompt = 128;  // tokens before the first one that is timed
+  // Runs what is not timed, the prompts: where operations are measured, OperationProfile::leave_out.
+  std::function<void(const std::function<void()>&)> leave_out = [](const std::function<void()>& work) { work(); };
 };
 // Steps in which every stream gets one token; each is timed alone, so the context grows while it is measured.
 ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, const TimeBudget& budget);

@@ -15,12 +15,23 @@ double OperationReport::seconds() const {
   return sum;
 }
 
+namespace {
+void take_away(KernelTotals& from, const KernelTotals& what) {
+  from.calls -= what.calls;
+  from.seconds -= what.seconds;
+  from.work.flop -= what.work.flop;
+  from.work.bytes -= what.work.bytes;
+}
+}  // namespace
+
 OperationProfile::OperationProfile() : kernels_(std::make_unique<KernelProfile>()), began_(std::chrono::steady_clock::now()) {}
 OperationProfile::~OperationProfile() = default;
 
 OperationReport OperationProfile::report(const RooflinePoint& limit) const {
-  OperationReport report{.elapsed = seconds_since(began_), .rows = {}, .limit = limit};
-  for (const KernelTotals& kernel : kernels_->totals()) {
+  OperationReport report{.elapsed = seconds_since(began_) - left_out_seconds_, .rows = {}, .limit = limit};
+  std::vector<KernelTotals> totals = kernels_->totals();
+  for (std::size_t i = 0; i < left_out_.size(); ++i) take_away(totals[i], left_out_[i]);
+  for (const KernelTotals& kernel : totals) {
     if (kernel.calls == 0) continue;
     OperationRow row{std::string(kernel.name), kernel.calls, kernel.seconds, kernel.work.flop, kernel.work.bytes};
     const double least = limit.seconds(row.flop, row.bytes);
@@ -29,6 +40,20 @@ OperationReport OperationProfile::report(const RooflinePoint& limit) const {
   }
   std::stable_sort(report.rows.begin(), report.rows.end(), [](const OperationRow& a, const OperationRow& b) { return a.seconds > b.seconds; });
   return report;
+}
+
+void OperationProfile::leave_out(const std::function<void()>& work) {
+  const auto began = std::chrono::steady_clock::now();
+  const std::vector<KernelTotals> before = kernels_->totals();
+  work();
+  std::vector<KernelTotals> totals = kernels_->totals();
+  for (std::size_t i = 0; i < totals.size(); ++i) {
+    KernelTotals earlier = before[i];  // what came before this work, without what was left out of it already
+    if (!left_out_.empty()) take_away(earlier, left_out_[i]);
+    take_away(totals[i], earlier);
+  }
+  left_out_ = std::move(totals);
+  left_out_seconds_ += seconds_since(began);
 }
 
 std::string operation_text(const OperationReport& report) {

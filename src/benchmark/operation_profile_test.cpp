@@ -105,5 +105,31 @@ TEST(OperationProfile, SaysWhatRanAndItsShareOfTheLimit) {
   EXPECT_TRUE(operation_json(profile.report({.threads = 1}))["operations"][0]["limit_share"].is_null());
 }
 
+TEST(OperationProfile, TellsNothingOfWhatIsLeftOut) {
+  Backend backend({.threads = 1});
+  const auto column = [&](std::int64_t rows, std::int64_t cols) { return backend.device().allocate_zero(DType::f32, rows, cols, MemoryCategory::workspace); };
+  const Buffer x = column(64, 256), sum = column(64, 256);
+  const auto add = [&](int times) {
+    for (int i = 0; i < times; ++i) backend.launch(&KernelTable::add, Add{sum.view(), x.view(), x.view()});
+  };
+  OperationProfile profile;
+  const auto began = std::chrono::steady_clock::now();
+  const auto pause = [&] {
+    add(7);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  };
+  profile.leave_out(pause);
+  add(2);
+  profile.leave_out(pause);
+  add(3);
+  const double passed = seconds_since(began);
+  const OperationReport report = profile.report({.threads = 1});
+  ASSERT_EQ(report.rows.size(), 1u);
+  EXPECT_EQ(report.rows[0].calls, 5);
+  EXPECT_EQ(report.rows[0].flop, 5 * 64 * 256.0);
+  EXPECT_LE(report.elapsed, passed - 0.06 + 0.02);
+  EXPECT_GE(report.elapsed, report.seconds());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -264,10 +264,12 @@ int bench_prefill(const Arguments& arguments) {
 int bench_decode(const Arguments& arguments) {
   ModelBench bench;
   std::int64_t prompt = 128;
+  bool with_prompts = false;
   std::optional<std::vector<std::int32_t>> streams;
   OptionTable table("bench decode", "Times steps in which every stream gets one token.", {"lockstep bench decode --model DIR --streams 1,8,32"});
   table.integers("streams", &streams, "N,N,...", "Streams at once (default 1,8,32)");
   table.integer("prompt", &prompt, 1, 1 << 20, "N", "Tokens of each stream's prompt");
+  table.flag("profile-prompts", &with_prompts, "With --profile-operations: the prompts' operations too, which are not timed");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   const std::vector<std::int32_t> stream_counts = streams.value_or(std::vector<std::int32_t>{1, 8, 32});
@@ -275,7 +277,9 @@ int bench_decode(const Arguments& arguments) {
     if (n < 1 || n > 4096) throw UsageError(fmt::format("--streams contains {}, allowed is 1 to 4096", n));
   const OpenedModel opened = bench.open();
   for (const std::int32_t n : stream_counts) {
-    const ModelTiming t = time_decode(opened, {.streams = n, .prompt = prompt}, bench.time);
+    DecodeCase shape{.streams = n, .prompt = prompt};
+    if (!with_prompts) shape.leave_out = [&bench](const std::function<void()>& prompts) { bench.profile.leave_out(prompts); };
+    const ModelTiming t = time_decode(opened, shape, bench.time);
     nlohmann::ordered_json what{{"streams", n}, {"prompt", prompt}};
     if (bench.json) what["prompt_seconds"] = t.prompt_seconds;
     bench.print("decode", what, t);

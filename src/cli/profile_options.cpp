@@ -38,6 +38,11 @@ void ProfileOptions::begin(const RuntimeSettings& machine) {
   profile_ = std::make_unique<OperationProfile>();
 }
 
+void ProfileOptions::leave_out(const std::function<void()>& work) {
+  if (profile_) profile_->leave_out(work);
+  else work();
+}
+
 std::optional<OperationReport> ProfileOptions::end() {
   if (!profile_) return std::nullopt;
   std::optional<OperationReport> report;

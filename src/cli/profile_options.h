@@ -3,6 +3,7 @@
 // One thread; one at a time in a process.
 #pragma once
 #include <cstdio>
+#include <functional>
 #include <optional>
 
 #include "benchmark/operation_profile.h"
@@ -24,6 +25,8 @@ class ProfileOptions {
   // UsageError for a device whose kernels are not measured; those of read_roofline and Roofline::at.
   void begin(const RuntimeSettings& machine);
   bool on() const { return profile_ != nullptr; }
+  // Runs `work`, which no report tells of (a trace does).
+  void leave_out(const std::function<void()>& work);
   // Call after the last work: writes the trace, and returns the report for --profile-operations. Empty without that option, without begin() and in a
   // second call. Errors: those of write_trace.
   std::optional<OperationReport> end();

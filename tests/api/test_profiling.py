@@ -102,10 +102,16 @@ def test_operations_of_a_forward(roofline):
 
 
 def test_a_prompt_before_decoding():
-    # A prompt of 400 tokens before one stream's tokens: its operations are told with theirs, and its time apart.
+    # A prompt of 400 tokens before one stream's tokens: its time is told apart, and its operations where they are asked for.
     (short,), _ = bench("decode", "--streams", 1, "--prompt", 8, "--seconds", 0.01)
     (long,), report = bench("decode", "--streams", 1, "--prompt", 400, "--seconds", 0.01)
-    assert 0 < short["prompt_seconds"] < long["prompt_seconds"] < report["elapsed"], (short, long)
+    (same,), with_prompt = bench("decode", "--streams", 1, "--prompt", 400, "--seconds", 0.01, "--profile-prompts")
+    assert 0 < short["prompt_seconds"] < long["prompt_seconds"], (short, long)
+    assert same["prompt_seconds"] < with_prompt["elapsed"], (same, with_prompt)
+    flop = lambda one, case: sum(row["flop"] for row in one["operations"]) / (case["runs"] + 1)
+    logits = lambda one: next(row["calls"] for row in one["operations"] if row["operation"] == "head_logits")
+    assert logits(report) == long["runs"] + 1, (report, long)  # a forward a token, and the one that is not timed; none of the prompt
+    assert with_prompt["operations"] and flop(with_prompt, same) * (same["runs"] + 1) > 100 * flop(report, long), (with_prompt, report)
     assert long["prompt_seconds"] > 3 * long["seconds"]["median"], long
 
 

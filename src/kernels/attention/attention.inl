@@ -73,7 +73,9 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
         panel_products<V, true>(
             all, [&](std::int64_t c) { return query(c / heads, c % heads); }, panels, shape.key, shape.key, n, scale, s, step);
       for (std::int64_t r = 0; r < count; ++r) {
-        if (!panels) dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step);
+        if (!panels)
+          dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step,
+                                r == 0 ? &block.ahead : nullptr);
         if (op.keys_read) count_up(op.keys_read, t + r, h0, heads, n);
       }
       largest_scores<V>(s, step, all, n, fresh);
@@ -98,7 +100,8 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
             if (sink) sum = sum * V::set1(sink[c]);
             if (all_of) sum = sum / V::set1(all_of[c]);
             sum.store_partial(to, lanes);
-          });
+          },
+          panels ? nullptr : &block.ahead);
       if (!last) return;
       Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
       for (std::int64_t h = 0; h < heads; h += 16) (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));

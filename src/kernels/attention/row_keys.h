@@ -86,7 +86,9 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
       for (std::int64_t at = ranks.begin; at < ranks.end;) {
         const std::int64_t n = std::min(ranks.end, (at / kKeyBlock + 1) * kKeyBlock) - at;
         block.read(keys.sequence, keys.positions + at, 0, n);
-        if (transposing_pays(n, heads)) {
+        if (!transposing_pays(n, heads) && at + n < ranks.end) {
+          block.look_ahead(keys.sequence, keys.positions + at + n, 0, std::min(ranks.end - at - n, kKeyBlock));
+        } else if (transposing_pays(n, heads)) {
           block.transpose(n);
           if (transposed_values) block.transpose_values(n);
         }
@@ -109,6 +111,8 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
         block.transpose(here);
         block.template gather<transposed_values>(here);
         if (transposed_values) block.transpose_values(here);
+      } else if (at + here < longest) {
+        block.look_ahead(sequence, nullptr, at + here, std::min(kKeyBlock, longest - at - here));
       }
       std::int64_t t = begin;
       for (; t < run; ++t) {

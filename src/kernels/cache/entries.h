@@ -66,6 +66,21 @@ struct EntryPart {
   std::int64_t value_begin = 0, value = 0;  // value 0: none, or the first columns of the key
 };
 
+// Where the entries of the next block lie in the cache: asked for an entry at a time while this block is computed, since they come from memory. Asked for all
+// at once, they would keep what is computed waiting until they have come.
+template <class V>
+struct EntriesAhead {
+  const char* key[kKeyBlock];
+  std::int64_t count = 0, key_bytes = 0, value_offset = 0, element = 0;  // bytes; value_offset: from the key to a value that stands apart, else 0
+  void fetch_key(std::int64_t k) const {
+    if (k >= count) return;
+    for (std::int64_t i = 0; i < key_bytes; i += 64) __builtin_prefetch(key[k] + i);
+  }
+  void fetch_value(std::int64_t k, std::int64_t column) const {
+    if (k < count && value_offset) __builtin_prefetch(key[k] + value_offset + column * element);
+  }
+};
+
 template <class V>
 class EntryBlock {
  public:
@@ -73,6 +88,7 @@ class EntryBlock {
   const Elem* entry[kKeyBlock];  // entry[k]: the k-th key
   const Elem* panels = nullptr;  // the keys transposed, or null
   const Elem* value_panels = nullptr;
+  EntriesAhead<V> ahead;  // of look_ahead since the last read
 
   static std::size_t scratch_size(std::int64_t key, std::int64_t value = 0) {
     return static_cast<std::size_t>(2 * kKeyBlock * (padded16(key) + padded16(value)));
@@ -88,6 +104,8 @@ class EntryBlock {
   // The entries of `sequence` at positions[0..n), or at first..first + n when positions is null; n <= 64.
   void read(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
     panels = value_panels = nullptr;
+    const bool asked_for = ahead.count > 0;
+    ahead.count = 0;
     const std::int32_t* pages = pages_of(rows_, sequence);
     const auto size = static_cast<std::uint32_t>(rows_.page_size);
     with_stored<V>(cache_, [&](auto* base) {
@@ -106,6 +124,7 @@ class EntryBlock {
         if constexpr (std::is_same_v<Stored, Elem>) {
           entry[k] = from + part_.key_begin;
           value_[k] = from + part_.value_begin;
+          if (asked_for) continue;
           fetch(entry[k], part_.key);
           fetch(value_[k], part_.value);
         } else {
@@ -124,6 +143,21 @@ class EntryBlock {
         }
       }
     });
+  }
+  // The block that is read next, as for read.
+  void look_ahead(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
+    const std::int32_t* pages = pages_of(rows_, sequence);
+    const auto size = static_cast<std::uint32_t>(rows_.page_size);
+    with_stored<V>(cache_, [&](auto* base) {
+      ahead.element = sizeof *base;
+      ahead.key_bytes = part_.key * ahead.element;
+      ahead.value_offset = part_.value ? (part_.value_begin - part_.key_begin) * ahead.element : 0;
+      for (std::int64_t k = 0; k < n; ++k) {
+        const auto p = static_cast<std::uint32_t>(positions ? positions[k] : first + k);
+        ahead.key[k] = reinterpret_cast<const char*>(base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride + part_.key_begin);
+      }
+    });
+    ahead.count = n;
   }
   void transpose(std::int64_t n) {
     Elem* to = scratch_ + kKeyBlock * (padded16(part_.key) + padded16(part_.value));
@@ -324,7 +358,8 @@ inline V lane_mask(std::int64_t n) {
 // (the value part). With panels, whole vectors are written: out_step is a multiple of 16 not below n.
 template <class V, bool Scaled>
 void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t heads, const typename V::Elem* const* entry, const typename V::Elem* panels,
-                  std::int64_t entry_width, std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step) {
+                  std::int64_t entry_width, std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step,
+                  const EntriesAhead<V>* ahead = nullptr) {
   using Elem = typename V::Elem;
   constexpr int kTile = kHeadTile<V>;
   const auto scaled = [&](Elem x) {
@@ -338,6 +373,7 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
     constexpr int kHeads = decltype(count)::value;
     const V tail_lanes = lane_mask<V>(width % 16);
     for (std::int64_t k = 0; k < n; ++k) {
+      if (ahead && h == 0) ahead->fetch_key(k);
       Elem sum[kHeads];
       direct_dots<V, kHeads>(q + h * q_step, q_step, entry[k], width, tail_lanes, sum);
       for (int j = 0; j < kHeads; ++j) out[(h + j) * out_step + k] = scaled(sum[j]);
@@ -357,13 +393,14 @@ inline V load_columns(const typename V::Elem* from, int lanes) {
 // `lanes`).
 template <class V, int Heads, int Columns, bool Partial, class Begin, class Finish>
 inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const typename V::Elem* const* entry, std::int64_t n, std::int64_t head,
-                          std::int64_t column, int lanes, const Begin& begin, const Finish& finish) {
+                          std::int64_t column, int lanes, const EntriesAhead<V>* ahead, const Begin& begin, const Finish& finish) {
   V sum[Heads][Columns];
 #pragma GCC unroll 8
   for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) sum[h][c] = begin(head + h, column + 16 * c, lanes);
   for (std::int64_t k = 0; k < n; ++k) {
+    for (int c = 0; ahead && c < Columns; ++c) ahead->fetch_value(k, column + 16 * c);
     const typename V::Elem* value = entry[k] + column;
     V x[Columns];
     for (int c = 0; c < Columns; ++c) x[c] = load_columns<V, Partial>(value + 16 * c, lanes);
@@ -382,15 +419,16 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
 // sum = fma(weight[head * weight_step + key], entry[key][column], sum); finish(sum, head, column, lanes).
 template <class V, class Begin, class Finish>
 void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const typename V::Elem* const* entry, std::int64_t n,
-                   std::int64_t columns, const Begin& begin, const Finish& finish) {
+                   std::int64_t columns, const Begin& begin, const Finish& finish, const EntriesAhead<V>* ahead = nullptr) {
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value, kWide = V::kRows < 12 && kHeads > 2 ? 1 : kColumnTile<V>;
+    const EntriesAhead<V>* const next = h == 0 ? ahead : nullptr;
     std::int64_t c = 0;
-    for (; c + 16 * kWide <= columns; c += 16 * kWide) weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
+    for (; c + 16 * kWide <= columns; c += 16 * kWide) weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
     if constexpr (kWide > 2)
-      for (; c + 32 <= columns; c += 32) weighted_tile<V, kHeads, 2, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
-    for (; c + 16 <= columns; c += 16) weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
-    if (c < columns) weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), begin, finish);
+      for (; c + 32 <= columns; c += 32) weighted_tile<V, kHeads, 2, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
+    for (; c + 16 <= columns; c += 16) weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
+    if (c < columns) weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), next, begin, finish);
   };
   for_head_tiles<kHeadTile<V>>(heads, group);
 }
