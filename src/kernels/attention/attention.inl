@@ -99,7 +99,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
             if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[c]), sum);
             if (sink) sum = sum * V::set1(sink[c]);
             if (all_of) sum = sum / V::set1(all_of[c]);
-            sum.store_partial(to, lanes);
+            store_lanes(sum, to, lanes);
           },
           panels ? nullptr : &block.ahead);
       if (!last) return;

@@ -123,7 +123,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
         [&dq, start](std::int64_t c, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq.of(c) + column, lanes); },
         [&dq, last, scale](V sum, std::int64_t c, std::int64_t column, int lanes) {
           if (last) sum = sum * V::set1(scale);
-          sum.store_partial(dq.of(c) + column, lanes);
+          store_lanes(sum, dq.of(c) + column, lanes);
         });
     const std::int64_t r = t - tile.row;
     if (!op.selection) {
@@ -131,8 +131,8 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
         Elem* const to = tile.coefficients + ((r + c / heads) * 2 * heads + c % heads) * tile.key_step + at - tile.key;
         for (std::int64_t k = 0; k < n; k += 16) {
           const int lanes = lanes_left(n, k);
-          (V::load_partial(ds + c * step + k, lanes) * V::set1(scale)).store_partial(to + k, lanes);
-          V::load_partial(p + c * step + k, lanes).store_partial(to + heads * tile.key_step + k, lanes);
+          store_lanes(V::load_partial(ds + c * step + k, lanes) * V::set1(scale), to + k, lanes);
+          store_lanes(V::load_partial(p + c * step + k, lanes), to + heads * tile.key_step + k, lanes);
         }
       }
       return;

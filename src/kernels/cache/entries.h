@@ -327,8 +327,8 @@ inline void panel_products(std::int64_t chains, const Chain& chain, const typena
 
 // dot16 of `Heads` queries with one entry.
 template <class V, int Heads>
-inline void direct_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* entry, std::int64_t width, const V& tail_lanes,
-                        typename V::Elem (&out)[Heads]) {
+[[gnu::always_inline]] inline void direct_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* entry, std::int64_t width,
+                                               const V& tail_lanes, typename V::Elem (&out)[Heads]) {
   V sum[Heads];
   for (int h = 0; h < Heads; ++h) sum[h] = V::zero();
   std::int64_t i = 0;
@@ -387,6 +387,13 @@ template <class V, bool Partial>
 inline V load_columns(const typename V::Elem* from, int lanes) {
   if constexpr (Partial) return V::load_partial(from, lanes);
   else return V::load(from);
+}
+
+// The first `lanes` of a vector. A whole one is stored whole: a masked store takes many times as long on AMD's processors.
+template <class V>
+inline void store_lanes(const V& x, typename V::Elem* to, int lanes) {
+  if (lanes >= 16) x.store(to);
+  else x.store_partial(to, lanes);
 }
 
 // One tile of weighted_sums: heads [head, head + Heads), `Columns` vectors from `column` on (Partial: one vector of

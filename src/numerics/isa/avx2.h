@@ -71,7 +71,6 @@ struct Avx2Vec {
   static Avx2Vec zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static Avx2Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
   static Avx2Vec load_partial(const float* p, int n) {
-    if (n >= 16) return load(p);
     if (n >= 8) return {_mm256_loadu_ps(p), _mm256_maskload_ps(p + 8, avx2::first_lanes(n - 8))};
     return {_mm256_maskload_ps(p, avx2::first_lanes(n)), _mm256_setzero_ps()};
   }
@@ -87,10 +86,8 @@ struct Avx2Vec {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
   }
-  void store_partial(float* p, int n) const {  // a masked store takes many times as long as a whole one on AMD's processors
-    if (n >= 16) return store(p);
-    if (n < 8) return _mm256_maskstore_ps(p, avx2::first_lanes(n), lo);
-    _mm256_storeu_ps(p, lo);
+  void store_partial(float* p, int n) const {
+    _mm256_maskstore_ps(p, avx2::first_lanes(n), lo);
     if (n > 8) _mm256_maskstore_ps(p + 8, avx2::first_lanes(n - 8), hi);
   }
   void store(Bf16* p) const {
