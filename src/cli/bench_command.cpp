@@ -269,8 +269,9 @@ int bench_decode(const Arguments& arguments) {
   OptionTable table("bench decode", "Times steps in which every stream gets one token.", {"lockstep bench decode --model DIR --streams 1,8,32"});
   table.integers("streams", &streams, "N,N,...", "Streams at once (default 1,8,32)");
   table.integer("prompt", &prompt, 1, 1 << 20, "N", "Tokens of each stream's prompt");
-  table.flag("profile-prompts", &with_prompts, "With --profile-operations: the prompts' operations too, which are not timed");
   bench.add_options(table);
+  table.flag("profile-prompts", &with_prompts, "With --profile-operations: the prompts' operations too, which are not timed");
+  table.refused("without --profile-operations", [&bench] { return !bench.profile.operations(); });
   if (!table.parse(arguments)) return kExitOk;
   const std::vector<std::int32_t> stream_counts = streams.value_or(std::vector<std::int32_t>{1, 8, 32});
   for (const std::int32_t n : stream_counts)

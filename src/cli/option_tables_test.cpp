@@ -284,6 +284,7 @@ const std::vector<Idle>& idle_options() {
                                         std::pair("train sft", kSft), std::pair("train rl", "--model x"), std::pair("train preference", "--model x --data d"),
                                         std::pair("train distill", distill), std::pair("serve", kServe)})
       rows.push_back({command, with, "roofline", "f", "without --profile-operations"});
+    rows.push_back({"bench decode", "--model x", "profile-prompts", "", "without --profile-operations"});
     return rows;
   }();
   return all;

@@ -24,6 +24,7 @@ class ProfileOptions {
   // Call when the table has read all options, before a backend's first work. Measures the machine's limits if no file has them. Errors:
   // UsageError for a device whose kernels are not measured; those of read_roofline and Roofline::at.
   void begin(const RuntimeSettings& machine);
+  bool operations() const { return operations_; }  // --profile-operations was given
   bool on() const { return profile_ != nullptr; }
   // Runs `work`, which no report tells of (a trace does).
   void leave_out(const std::function<void()>& work);
