@@ -57,6 +57,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
     const std::size_t of_block = group_scratch<V>(shape);
     Elem* scratch = thread_scratch<Elem>(of_block + chains * kKeyBlock + 16 + 2 * padded + 2 * state + SinkState<V>::scratch_size(heads));
     EntryBlock<V> block(op.cache, op.rows, group_part(shape, kv_head), scratch);
+    block.looks_ahead = true;
     Elem* s = scratch + of_block;
     Elem* alpha = s + chains * kKeyBlock + 16;
     Elem* fresh = alpha + padded;  // this block's maxima, then its denominators
@@ -73,9 +74,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
         panel_products<V, true>(
             all, [&](std::int64_t c) { return query(c / heads, c % heads); }, panels, shape.key, shape.key, n, scale, s, step);
       for (std::int64_t r = 0; r < count; ++r) {
-        if (!panels)
-          dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step,
-                                r == 0 ? &block.ahead : nullptr);
+        if (!panels) dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, nullptr, shape.key, shape.key, n, scale, s + r * heads * step, step, block.ahead);
         if (op.keys_read) count_up(op.keys_read, t + r, h0, heads, n);
       }
       largest_scores<V>(s, step, all, n, fresh);
@@ -92,16 +91,20 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       if (last && sinks.there) sinks.join(heads, largest, denominator);  // one row: only rows with more keys go together
       const Elem *before = start ? nullptr : alpha, *sink = last && sinks.there ? sinks.alpha : nullptr, *all_of = last ? denominator : nullptr;
       const ChainOutputs<V> out(elements<V>(op.o) + t * op.o.stride + h0 * shape.value, op.o.stride, shape.value, heads, count);
-      weighted_sums<V>(
-          s, step, all, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
-          [&out, before, sink, all_of](V sum, std::int64_t c, std::int64_t column, int lanes) {
-            Elem* to = out.of(c) + column;
-            if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[c]), sum);
-            if (sink) sum = sum * V::set1(sink[c]);
-            if (all_of) sum = sum / V::set1(all_of[c]);
-            store_lanes(sum, to, lanes);
-          },
-          panels ? nullptr : &block.ahead);
+      const auto add_values = [&](const auto& ahead) {
+        weighted_sums<V>(
+            s, step, all, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
+            [&out, before, sink, all_of](V sum, std::int64_t c, std::int64_t column, int lanes) {
+              Elem* to = out.of(c) + column;
+              if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[c]), sum);
+              if (sink) sum = sum * V::set1(sink[c]);
+              if (all_of) sum = sum / V::set1(all_of[c]);
+              store_lanes(sum, to, lanes);
+            },
+            ahead);
+      };
+      if (panels) add_values(NothingAhead<V>());
+      else add_values(block.ahead);
       if (!last) return;
       Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
       for (std::int64_t h = 0; h < heads; h += 16) (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));

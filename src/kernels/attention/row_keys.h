@@ -86,11 +86,11 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
       for (std::int64_t at = ranks.begin; at < ranks.end;) {
         const std::int64_t n = std::min(ranks.end, (at / kKeyBlock + 1) * kKeyBlock) - at;
         block.read(keys.sequence, keys.positions + at, 0, n);
-        if (!transposing_pays(n, heads) && at + n < ranks.end) {
-          block.look_ahead(keys.sequence, keys.positions + at + n, 0, std::min(ranks.end - at - n, kKeyBlock));
-        } else if (transposing_pays(n, heads)) {
+        if (transposing_pays(n, heads)) {
           block.transpose(n);
           if (transposed_values) block.transpose_values(n);
+        } else if (at + n < ranks.end) {
+          block.look_ahead(keys.sequence, keys.positions + at + n, 0, std::min(ranks.end - at - n, kKeyBlock));
         }
         visit(t, std::int64_t{1}, at, n, block.panels, at == 0, at + n == keys.count);
         at += n;

@@ -81,6 +81,13 @@ struct EntriesAhead {
   }
 };
 
+// For sums that ask for nothing.
+template <class V>
+struct NothingAhead {
+  void fetch_key(std::int64_t) const {}
+  void fetch_value(std::int64_t, std::int64_t) const {}
+};
+
 template <class V>
 class EntryBlock {
  public:
@@ -88,7 +95,8 @@ class EntryBlock {
   const Elem* entry[kKeyBlock];  // entry[k]: the k-th key
   const Elem* panels = nullptr;  // the keys transposed, or null
   const Elem* value_panels = nullptr;
-  EntriesAhead<V> ahead;  // of look_ahead since the last read
+  bool looks_ahead = false;  // whether who computes asks for the entries of `ahead`; else read asks for all of its own
+  EntriesAhead<V> ahead;     // of look_ahead since the last read
 
   static std::size_t scratch_size(std::int64_t key, std::int64_t value = 0) {
     return static_cast<std::size_t>(2 * kKeyBlock * (padded16(key) + padded16(value)));
@@ -144,8 +152,9 @@ class EntryBlock {
       }
     });
   }
-  // The block that is read next, as for read.
+  // The block that is read next, as for read. Without looks_ahead nothing.
   void look_ahead(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
+    if (!looks_ahead) return;
     const std::int32_t* pages = pages_of(rows_, sequence);
     const auto size = static_cast<std::uint32_t>(rows_.page_size);
     with_stored<V>(cache_, [&](auto* base) {
@@ -356,10 +365,10 @@ inline V lane_mask(std::int64_t n) {
 
 // out[h * out_step + k] = dot16(q + h * q_step, entry k) [* scale], for n keys. `width` may be less than the entries'
 // (the value part). With panels, whole vectors are written: out_step is a multiple of 16 not below n.
-template <class V, bool Scaled>
+template <class V, bool Scaled, class Ahead = NothingAhead<V>>
 void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t heads, const typename V::Elem* const* entry, const typename V::Elem* panels,
                   std::int64_t entry_width, std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step,
-                  const EntriesAhead<V>* ahead = nullptr) {
+                  const Ahead& ahead = {}) {
   using Elem = typename V::Elem;
   constexpr int kTile = kHeadTile<V>;
   const auto scaled = [&](Elem x) {
@@ -373,7 +382,7 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
     constexpr int kHeads = decltype(count)::value;
     const V tail_lanes = lane_mask<V>(width % 16);
     for (std::int64_t k = 0; k < n; ++k) {
-      if (ahead && h == 0) ahead->fetch_key(k);
+      if (h == 0) ahead.fetch_key(k);
       Elem sum[kHeads];
       direct_dots<V, kHeads>(q + h * q_step, q_step, entry[k], width, tail_lanes, sum);
       for (int j = 0; j < kHeads; ++j) out[(h + j) * out_step + k] = scaled(sum[j]);
@@ -398,16 +407,16 @@ inline void store_lanes(const V& x, typename V::Elem* to, int lanes) {
 
 // One tile of weighted_sums: heads [head, head + Heads), `Columns` vectors from `column` on (Partial: one vector of
 // `lanes`).
-template <class V, int Heads, int Columns, bool Partial, class Begin, class Finish>
+template <class V, int Heads, int Columns, bool Partial, class Ahead, class Begin, class Finish>
 inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const typename V::Elem* const* entry, std::int64_t n, std::int64_t head,
-                          std::int64_t column, int lanes, const EntriesAhead<V>* ahead, const Begin& begin, const Finish& finish) {
+                          std::int64_t column, int lanes, const Ahead& ahead, const Begin& begin, const Finish& finish) {
   V sum[Heads][Columns];
 #pragma GCC unroll 8
   for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) sum[h][c] = begin(head + h, column + 16 * c, lanes);
   for (std::int64_t k = 0; k < n; ++k) {
-    for (int c = 0; ahead && c < Columns; ++c) ahead->fetch_value(k, column + 16 * c);
+    for (int c = 0; c < Columns; ++c) ahead.fetch_value(k, column + 16 * c);
     const typename V::Elem* value = entry[k] + column;
     V x[Columns];
     for (int c = 0; c < Columns; ++c) x[c] = load_columns<V, Partial>(value + 16 * c, lanes);
@@ -424,18 +433,21 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
 
 // For every head (or head of a row) and each of the first `columns` columns: sum = begin(head, column, lanes); over the keys ascending
 // sum = fma(weight[head * weight_step + key], entry[key][column], sum); finish(sum, head, column, lanes).
-template <class V, class Begin, class Finish>
+template <class V, class Begin, class Finish, class Ahead = NothingAhead<V>>
 void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const typename V::Elem* const* entry, std::int64_t n,
-                   std::int64_t columns, const Begin& begin, const Finish& finish, const EntriesAhead<V>* ahead = nullptr) {
-  const auto group = [&](auto count, std::int64_t h) {
+                   std::int64_t columns, const Begin& begin, const Finish& finish, const Ahead& ahead = {}) {
+  const auto sums_of = [&](auto count, std::int64_t h, const auto& next) {
     constexpr int kHeads = decltype(count)::value, kWide = V::kRows < 12 && kHeads > 2 ? 1 : kColumnTile<V>;
-    const EntriesAhead<V>* const next = h == 0 ? ahead : nullptr;
     std::int64_t c = 0;
     for (; c + 16 * kWide <= columns; c += 16 * kWide) weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
     if constexpr (kWide > 2)
       for (; c + 32 <= columns; c += 32) weighted_tile<V, kHeads, 2, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
     for (; c + 16 <= columns; c += 16) weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
     if (c < columns) weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), next, begin, finish);
+  };
+  const auto group = [&](auto count, std::int64_t h) {
+    if (h == 0) sums_of(count, h, ahead);
+    else sums_of(count, h, NothingAhead<V>());
   };
   for_head_tiles<kHeadTile<V>>(heads, group);
 }
