@@ -74,7 +74,8 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
         panel_products<V, true>(
             all, [&](std::int64_t c) { return query(c / heads, c % heads); }, panels, shape.key, shape.key, n, scale, s, step);
       for (std::int64_t r = 0; r < count; ++r) {
-        if (!panels) dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, nullptr, shape.key, shape.key, n, scale, s + r * heads * step, step, block.ahead);
+        if (!panels)
+          dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, nullptr, shape.key, shape.key, n, scale, s + r * heads * step, step, block.ahead);
         if (op.keys_read) count_up(op.keys_read, t + r, h0, heads, n);
       }
       largest_scores<V>(s, step, all, n, fresh);
