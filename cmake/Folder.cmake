@@ -31,7 +31,8 @@ set(control_folders "^(launch|losses|serving|fleet|planning|parity|trained|host|
 set(quick_tests "^(base|observe|parallel|launch|model|checkpoint|sync|text|engine|train|losses|serving|fleet|planning|parity|trained|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
-# ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
+# ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone
+# and hold nothing; how attention's items wait for one another is tested beside the thread pool (AnIndexMayWaitForTheOneBeforeIt).
 set(thread_checks -O1 -g1 -fsanitize=thread)
 set(thread_checked "^(base|observe|tensor|parallel|launch|model|checkpoint|sync|text|engine|train|store|losses|serving|fleet|planning|parity|trained|host|runs|rl|jobs|api|http|cli)$")
 

@@ -13,8 +13,8 @@ class ThreadPool {
   explicit ThreadPool(int threads);  // counts the caller; at least 1
   ~ThreadPool();
   int threads() const { return threads_; }
-  // Calls work(i) once for every i in [0, count), on any thread, and returns when all are done.
-  // An exception that leaves work is rethrown here (one of them).
+  // Calls work(i) once for every i in [0, count), on any thread, and returns when all are done. Indices are begun in ascending order: work(i) may
+  // wait for what the work of a lower index does before anything in it can throw. An exception that leaves work is rethrown here (one of them).
   void run(std::int64_t count, const std::function<void(std::int64_t)>& work);
 
  private:

@@ -3,12 +3,14 @@
 // Shapes as suffixes: T rows (tokens), K inputs, N outputs, H heads, D head size, L latent, R rotary, E experts, V vocabulary.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>

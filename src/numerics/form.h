@@ -45,6 +45,17 @@ inline typename V::Elem reduce_tree(const V& v) {
   return v.tree_sum();
 }
 
+// out[i] = the tree of the vector lanes[i], kTreesAtOnce of them, which an instruction set may take together.
+inline constexpr int kTreesAtOnce = 4;
+template <class V>
+inline void reduce_trees(const typename V::Elem (*lanes)[16], typename V::Elem* out) {
+  if constexpr (requires { V::tree_sums(lanes, out); }) {
+    V::tree_sums(lanes, out);
+  } else {
+    for (int i = 0; i < kTreesAtOnce; ++i) out[i] = reduce_tree(V::load(lanes[i]));
+  }
+}
+
 // dot16: element i in lane i mod 16, one fma chain a lane from +0, then the tree.
 template <class V, class A, class B>
 inline typename V::Elem dot16(const A* a, const B* b, std::int64_t n) {

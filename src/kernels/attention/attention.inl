@@ -1,45 +1,14 @@
 // Implementation of attention.h: forward and target here, the adjoint in backward.h.
 #include "kernels/attention/backward.h"
 #include "kernels/attention/row_keys.h"
+#include "kernels/attention/single_rows.h"
+#include "kernels/attention/sinks.h"
 
 namespace lockstep {
 
-// Adds n to `count` neighbouring cells of a row, which no other thread writes meanwhile.
-static inline void count_up(const View& cells, std::int64_t row, std::int64_t column, std::int64_t count, std::int64_t n) {
-  std::int32_t* cell = ints(cells) + row * cells.stride + column;
-  for (std::int64_t i = 0; i < count; ++i) cell[i] += static_cast<std::int32_t>(n);
-}
-
-// The sinks of some heads in the forward of a row: joins each head's to its state after the last block. `alpha` is what the head's sum of
-// values is to be multiplied with.
+// Of rows that may share keys.
 template <class V>
-struct SinkState {
-  using Elem = typename V::Elem;
-  Elem *sink, *alpha, *term;
-  bool there;
-  static std::int64_t scratch_size(std::int64_t heads) { return 3 * padded16(heads); }
-  SinkState(const View& sinks, std::int64_t first, std::int64_t heads, Elem* scratch)
-      : sink(scratch), alpha(scratch + padded16(heads)), term(scratch + 2 * padded16(heads)), there(static_cast<bool>(sinks)) {
-    if (!there) return;
-    with_stored<V>(sinks, [&](const auto* from) {
-      for (std::int64_t h = 0; h < heads; h += 16) V::load_partial(from + first + h, lanes_left(heads, h)).store(sink + h);
-    });
-  }
-  void join(std::int64_t heads, Elem* largest, Elem* denominator) const {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const Elem old = largest[h];
-      largest[h] = sink[h] > old ? sink[h] : old;
-      alpha[h] = old - largest[h];
-      term[h] = sink[h] - largest[h];
-    }
-    exp_all<V>(alpha, heads);
-    exp_all<V>(term, heads);
-    for (std::int64_t h = 0; h < heads; ++h) denominator[h] = fused(denominator[h], alpha[h], term[h]);
-  }
-};
-
-template <class V>
-void attention_forward(const AttentionForward& op, ThreadPool& pool) {
+void forward_of_runs(const AttentionForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   const AttentionShape& shape = op.shape;
   const std::int64_t rows = op.q.rows, group = shape.group();
@@ -57,7 +26,6 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
     const std::size_t of_block = group_scratch<V>(shape);
     Elem* scratch = thread_scratch<Elem>(of_block + chains * kKeyBlock + 16 + 2 * padded + 2 * state + SinkState<V>::scratch_size(heads));
     EntryBlock<V> block(op.cache, op.rows, group_part(shape, kv_head), scratch);
-    block.looks_ahead = true;
     Elem* s = scratch + of_block;
     Elem* alpha = s + chains * kKeyBlock + 16;
     Elem* fresh = alpha + padded;  // this block's maxima, then its denominators
@@ -74,8 +42,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
         panel_products<V, true>(
             all, [&](std::int64_t c) { return query(c / heads, c % heads); }, panels, shape.key, shape.key, n, scale, s, step);
       for (std::int64_t r = 0; r < count; ++r) {
-        if (!panels)
-          dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, nullptr, shape.key, shape.key, n, scale, s + r * heads * step, step, block.ahead);
+        if (!panels) dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, nullptr, shape.key, shape.key, n, scale, s + r * heads * step, step);
         if (op.keys_read) count_up(op.keys_read, t + r, h0, heads, n);
       }
       largest_scores<V>(s, step, all, n, fresh);
@@ -92,26 +59,44 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       if (last && sinks.there) sinks.join(heads, largest, denominator);  // one row: only rows with more keys go together
       const Elem *before = start ? nullptr : alpha, *sink = last && sinks.there ? sinks.alpha : nullptr, *all_of = last ? denominator : nullptr;
       const ChainOutputs<V> out(elements<V>(op.o) + t * op.o.stride + h0 * shape.value, op.o.stride, shape.value, heads, count);
-      const auto add_values = [&](const auto& ahead) {
-        weighted_sums<V>(
-            s, step, all, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
-            [&out, before, sink, all_of](V sum, std::int64_t c, std::int64_t column, int lanes) {
-              Elem* to = out.of(c) + column;
-              if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[c]), sum);
-              if (sink) sum = sum * V::set1(sink[c]);
-              if (all_of) sum = sum / V::set1(all_of[c]);
-              store_lanes(sum, to, lanes);
-            },
-            ahead);
-      };
-      if (panels) add_values(NothingAhead<V>());
-      else add_values(block.ahead);
+      weighted_sums<V>(
+          s, step, all, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
+          [&out, before, sink, all_of](V sum, std::int64_t c, std::int64_t column, int lanes) {
+            Elem* to = out.of(c) + column;
+            if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[c]), sum);
+            if (sink) sum = sum * V::set1(sink[c]);
+            if (all_of) sum = sum / V::set1(all_of[c]);
+            store_lanes(sum, to, lanes);
+          });
       if (!last) return;
       Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
       for (std::int64_t h = 0; h < heads; h += 16) (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));
     };
     for_key_blocks<V, false>(block, op.rows, op.selection, op.count, shape.window, heads, begin, end, 0, INT64_MAX, at_once, visit);
   });
+}
+
+// The rows [begin, end) alone.
+static inline AttentionForward forward_part(const AttentionForward& op, std::int64_t begin, std::int64_t end) {
+  AttentionForward part = op;
+  for (View* const v : {&part.o, &part.log_sum, &part.q, &part.keys_read, &part.rows.position, &part.rows.sequence})
+    if (*v) *v = v->row_range(begin, end - begin);
+  return part;
+}
+
+template <class V>
+void attention_forward(const AttentionForward& op, ThreadPool& pool) {
+  if (!single_rows_pay(op)) return forward_of_runs<V>(op, pool);
+  const std::int64_t rows = op.q.rows;
+  const auto sequence = [&](std::int64_t t) { return ints(op.rows.sequence)[t * op.rows.sequence.stride]; };
+  const auto alone = [&](std::int64_t t) { return (t == 0 || sequence(t - 1) != sequence(t)) && (t + 1 == rows || sequence(t + 1) != sequence(t)); };
+  for (std::int64_t begin = 0, end; begin < rows; begin = end) {
+    const bool single = alone(begin);
+    for (end = begin + 1; end < rows && alone(end) == single;) ++end;
+    const AttentionForward part = forward_part(op, begin, end);
+    if (single) with_stored<V>(part.cache, [&]<class Stored>(const Stored* cache) { SingleRows<V, Stored>(part, cache, pool).run(); });
+    else forward_of_runs<V>(part, pool);
+  }
 }
 
 template <class V>

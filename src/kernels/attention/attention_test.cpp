@@ -290,7 +290,18 @@ std::vector<AttentionCase> forward_cases() {
           grouped(8, 1, 16, 33, 0, {{20, 110}}),
           grouped(13, 1, 8, 17, 0, {{9, 60}}),
           windowed(70, grouped(7, 1, 18, 40, 0, {{40, 100}})),
-          from_key(64, grouped(7, 1, 18, 24, 0, {{40, 110}}))};  // the first block of rows together is the second
+          from_key(64, grouped(7, 1, 18, 24, 0, {{40, 110}})),  // the first block of rows together is the second
+          // rows that are each the only one of their sequence, as in decoding; some with more blocks of keys than are under way at once
+          grouped(9, 3, 64, 64, 0, {{1, 130}, {1, 63}, {1, 0}, {1, 700}, {1, 5}}),
+          grouped(9, 3, 64, 64, 0, {{1, 1100}, {1, 64}}, DType::bf16),
+          grouped(8, 2, 18, 7, 0, {{1, 200}, {1, 3}, {1, 66}}),
+          grouped(8, 2, 18, 7, 0, {{1, 1023}, {1, 5}}),  // the first ends where the blocks under way end
+          grouped(6, 2, 16, 16, 0, {{1, 70}, {3, 100}, {1, 5}, {1, 200}, {2, 0}, {1, 64}}),
+          grouped(11, 1, 33, 40, 0, {{1, 3300}}, DType::bf16),
+          windowed(70, grouped(6, 2, 24, 20, 0, {{1, 130}, {1, 20}, {1, 1200}})),
+          with_sinks(windowed(128, grouped(8, 2, 18, 17, 0, {{1, 500}, {1, 4}}, DType::bf16))),
+          with_sinks(grouped(5, 5, 16, 16, 0, {{1, 2100}, {1, 0}})),
+          from_key(70, grouped(4, 2, 16, 24, 0, {{1, 150}, {1, 10}, {1, 69}}))};
 }
 std::vector<AttentionCase> training_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
@@ -385,11 +396,13 @@ TEST(Attention, TargetIsTheSumOfProbabilities) {
 TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
   for (const AttentionCase& c : forward_cases()) {
     const AttentionProblem p(c);
-    KernelBench b;
-    const AttentionProblem::Views v = p.launch(b, false);
     const AttentionProblem::Written w = p.written(false);
-    expect_same_words(words_of(b.read(v.o)), words_of(w.o), "o");
-    expect_same_words(words_of(b.read(v.log_sum)), words_of(w.log_sum), "log_sum");
+    for (int threads : {1, 3}) {
+      KernelBench b({.kind = BackendKind::cpu, .isa = {}, .threads = threads});
+      const AttentionProblem::Views v = p.launch(b, false);
+      expect_same_words(words_of(b.read(v.o)), words_of(w.o), "o");
+      expect_same_words(words_of(b.read(v.log_sum)), words_of(w.log_sum), "log_sum");
+    }
   }
   std::vector<AttentionCase> cases = training_cases();
   cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});    // keys in tiles, two query blocks and more
@@ -497,10 +510,13 @@ TEST(Attention, FullSelectionHasTheBitsOfDense) {
 
 TEST(Attention, ANanStaysInItsRow) {
   struct NanRow {
-    int length, row;
+    AttentionCase c;
+    int row;
   };
-  for (const NanRow c : {NanRow{20, 7}, NanRow{70, 66}}) {  // the second among rows that are computed together
-    const AttentionProblem clean({4, 32, 8, 0, {{c.length, 0}, {5, 0}}});
+  for (const NanRow& c :
+       {NanRow{{4, 32, 8, 0, {{20, 0}, {5, 0}}}, 7}, NanRow{{4, 32, 8, 0, {{70, 0}, {5, 0}}}, 66},  // the second among rows that are computed together
+        NanRow{grouped(4, 2, 40, 32, 0, {{1, 150}, {1, 10}}), 0}}) {
+    const AttentionProblem clean(c.c);
     AttentionProblem bad = clean;
     for (int i = 0; i < bad.key; ++i) bad.q[std::size_t(c.row * 4 + 1) * static_cast<std::size_t>(bad.key) + static_cast<std::size_t>(i)] = std::nanf("");
     expect_same_everywhere([&](KernelBench& b) {

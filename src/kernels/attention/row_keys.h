@@ -19,6 +19,12 @@ inline RowKeys keys_of_row(const Rows& rows, const View& selection, const View& 
   return {nullptr, visible, sequence, std::max(of_window, std::min<std::int64_t>(rows.first_key, visible - 1))};
 }
 
+// Adds n to `count` neighbouring cells of a row, which no other thread writes meanwhile.
+static inline void count_up(const View& cells, std::int64_t row, std::int64_t column, std::int64_t count, std::int64_t n) {
+  std::int32_t* cell = ints(cells) + row * cells.stride + column;
+  for (std::int64_t i = 0; i < count; ++i) cell[i] += static_cast<std::int32_t>(n);
+}
+
 // The ranks [begin, end) of a row's keys whose positions lie in [first_key, end_key).
 struct RankRange {
   std::int64_t begin, end;
@@ -89,8 +95,6 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
         if (transposing_pays(n, heads)) {
           block.transpose(n);
           if (transposed_values) block.transpose_values(n);
-        } else if (at + n < ranks.end) {
-          block.look_ahead(keys.sequence, keys.positions + at + n, 0, std::min(ranks.end - at - n, kKeyBlock));
         }
         visit(t, std::int64_t{1}, at, n, block.panels, at == 0, at + n == keys.count);
         at += n;
@@ -111,8 +115,6 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
         block.transpose(here);
         block.template gather<transposed_values>(here);
         if (transposed_values) block.transpose_values(here);
-      } else if (at + here < longest) {
-        block.look_ahead(sequence, nullptr, at + here, std::min(kKeyBlock, longest - at - here));
       }
       std::int64_t t = begin;
       for (; t < run; ++t) {

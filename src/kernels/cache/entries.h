@@ -66,26 +66,10 @@ struct EntryPart {
   std::int64_t value_begin = 0, value = 0;  // value 0: none, or the first columns of the key
 };
 
-// Where the entries of the next block lie in the cache: asked for an entry at a time while this block is computed, since they come from memory. Asked for all
-// at once, they would keep what is computed waiting until they have come.
-template <class V>
-struct EntriesAhead {
-  const char* key[kKeyBlock];
-  std::int64_t count = 0, key_bytes = 0, value_offset = 0, element = 0;  // bytes; value_offset: from the key to a value that stands apart, else 0
-  void fetch_key(std::int64_t k) const {
-    if (k >= count) return;
-    for (std::int64_t i = 0; i < key_bytes; i += 64) __builtin_prefetch(key[k] + i);
-  }
-  void fetch_value(std::int64_t k, std::int64_t column) const {
-    if (k < count && value_offset) __builtin_prefetch(key[k] + value_offset + column * element);
-  }
-};
-
-// For sums that ask for nothing.
+// For weighted_sums that fetch nothing.
 template <class V>
 struct NothingAhead {
-  void fetch_key(std::int64_t) const {}
-  void fetch_value(std::int64_t, std::int64_t) const {}
+  void take(std::int64_t) {}
 };
 
 template <class V>
@@ -95,8 +79,6 @@ class EntryBlock {
   const Elem* entry[kKeyBlock];  // entry[k]: the k-th key
   const Elem* panels = nullptr;  // the keys transposed, or null
   const Elem* value_panels = nullptr;
-  bool looks_ahead = false;  // whether who computes asks for the entries of `ahead`; else read asks for all of its own
-  EntriesAhead<V> ahead;     // of look_ahead since the last read
 
   static std::size_t scratch_size(std::int64_t key, std::int64_t value = 0) {
     return static_cast<std::size_t>(2 * kKeyBlock * (padded16(key) + padded16(value)));
@@ -112,8 +94,6 @@ class EntryBlock {
   // The entries of `sequence` at positions[0..n), or at first..first + n when positions is null; n <= 64.
   void read(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
     panels = value_panels = nullptr;
-    const bool asked_for = ahead.count > 0;
-    ahead.count = 0;
     const std::int32_t* pages = pages_of(rows_, sequence);
     const auto size = static_cast<std::uint32_t>(rows_.page_size);
     with_stored<V>(cache_, [&](auto* base) {
@@ -132,7 +112,6 @@ class EntryBlock {
         if constexpr (std::is_same_v<Stored, Elem>) {
           entry[k] = from + part_.key_begin;
           value_[k] = from + part_.value_begin;
-          if (asked_for) continue;
           fetch(entry[k], part_.key);
           fetch(value_[k], part_.value);
         } else {
@@ -151,22 +130,6 @@ class EntryBlock {
         }
       }
     });
-  }
-  // The block that is read next, as for read. Without looks_ahead nothing.
-  void look_ahead(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
-    if (!looks_ahead) return;
-    const std::int32_t* pages = pages_of(rows_, sequence);
-    const auto size = static_cast<std::uint32_t>(rows_.page_size);
-    with_stored<V>(cache_, [&](auto* base) {
-      ahead.element = sizeof *base;
-      ahead.key_bytes = part_.key * ahead.element;
-      ahead.value_offset = part_.value ? (part_.value_begin - part_.key_begin) * ahead.element : 0;
-      for (std::int64_t k = 0; k < n; ++k) {
-        const auto p = static_cast<std::uint32_t>(positions ? positions[k] : first + k);
-        ahead.key[k] = reinterpret_cast<const char*>(base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride + part_.key_begin);
-      }
-    });
-    ahead.count = n;
   }
   void transpose(std::int64_t n) {
     Elem* to = scratch_ + kKeyBlock * (padded16(part_.key) + padded16(part_.value));
@@ -365,10 +328,9 @@ inline V lane_mask(std::int64_t n) {
 
 // out[h * out_step + k] = dot16(q + h * q_step, entry k) [* scale], for n keys. `width` may be less than the entries'
 // (the value part). With panels, whole vectors are written: out_step is a multiple of 16 not below n.
-template <class V, bool Scaled, class Ahead = NothingAhead<V>>
+template <class V, bool Scaled>
 void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t heads, const typename V::Elem* const* entry, const typename V::Elem* panels,
-                  std::int64_t entry_width, std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step,
-                  const Ahead& ahead = {}) {
+                  std::int64_t entry_width, std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step) {
   using Elem = typename V::Elem;
   constexpr int kTile = kHeadTile<V>;
   const auto scaled = [&](Elem x) {
@@ -382,7 +344,6 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
     constexpr int kHeads = decltype(count)::value;
     const V tail_lanes = lane_mask<V>(width % 16);
     for (std::int64_t k = 0; k < n; ++k) {
-      if (h == 0) ahead.fetch_key(k);
       Elem sum[kHeads];
       direct_dots<V, kHeads>(q + h * q_step, q_step, entry[k], width, tail_lanes, sum);
       for (int j = 0; j < kHeads; ++j) out[(h + j) * out_step + k] = scaled(sum[j]);
@@ -392,10 +353,16 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
 }
 
 // One vector of columns. Partial: its first `lanes`.
-template <class V, bool Partial>
-inline V load_columns(const typename V::Elem* from, int lanes) {
+template <class V, bool Partial, class Stored>
+inline V load_columns(const Stored* from, int lanes) {
   if constexpr (Partial) return V::load_partial(from, lanes);
   else return V::load(from);
+}
+
+// The first `lanes` of a vector, +0 behind them; a whole one is loaded whole.
+template <class V>
+inline V load_lanes(const typename V::Elem* from, int lanes) {
+  return lanes >= 16 ? V::load(from) : V::load_partial(from, lanes);
 }
 
 // The first `lanes` of a vector. A whole one is stored whole: a masked store takes many times as long on AMD's processors.
@@ -407,17 +374,17 @@ inline void store_lanes(const V& x, typename V::Elem* to, int lanes) {
 
 // One tile of weighted_sums: heads [head, head + Heads), `Columns` vectors from `column` on (Partial: one vector of
 // `lanes`).
-template <class V, int Heads, int Columns, bool Partial, class Ahead, class Begin, class Finish>
-inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const typename V::Elem* const* entry, std::int64_t n, std::int64_t head,
-                          std::int64_t column, int lanes, const Ahead& ahead, const Begin& begin, const Finish& finish) {
+template <class V, int Heads, int Columns, bool Partial, class Stored, class Ahead, class Begin, class Finish>
+inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const Stored* const* entry, std::int64_t n, std::int64_t head,
+                          std::int64_t column, int lanes, Ahead& ahead, const Begin& begin, const Finish& finish) {
   V sum[Heads][Columns];
 #pragma GCC unroll 8
   for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) sum[h][c] = begin(head + h, column + 16 * c, lanes);
   for (std::int64_t k = 0; k < n; ++k) {
-    for (int c = 0; c < Columns; ++c) ahead.fetch_value(k, column + 16 * c);
-    const typename V::Elem* value = entry[k] + column;
+    if (k % 8 == 0) ahead.take(8 * 16 * Columns * static_cast<std::int64_t>(sizeof(Stored)) / 64);  // as many lines as eight keys have here
+    const Stored* value = entry[k] + column;
     V x[Columns];
     for (int c = 0; c < Columns; ++c) x[c] = load_columns<V, Partial>(value + 16 * c, lanes);
     for (int h = 0; h < Heads; ++h) {
@@ -432,11 +399,12 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
 }
 
 // For every head (or head of a row) and each of the first `columns` columns: sum = begin(head, column, lanes); over the keys ascending
-// sum = fma(weight[head * weight_step + key], entry[key][column], sum); finish(sum, head, column, lanes).
-template <class V, class Begin, class Finish, class Ahead = NothingAhead<V>>
-void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const typename V::Elem* const* entry, std::int64_t n,
-                   std::int64_t columns, const Begin& begin, const Finish& finish, const Ahead& ahead = {}) {
-  const auto sums_of = [&](auto count, std::int64_t h, const auto& next) {
+// sum = fma(weight[head * weight_step + key], entry[key][column], sum); finish(sum, head, column, lanes). Now and then ahead.take(n) is called, which fetches n
+// cache lines of what is read later.
+template <class V, class Stored, class Begin, class Finish, class Ahead = NothingAhead<V>>
+void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const Stored* const* entry, std::int64_t n,
+                   std::int64_t columns, const Begin& begin, const Finish& finish, Ahead&& ahead = {}) {
+  const auto sums_of = [&](auto count, std::int64_t h, auto& next) {
     constexpr int kHeads = decltype(count)::value, kWide = V::kRows < 12 && kHeads > 2 ? 1 : kColumnTile<V>;
     std::int64_t c = 0;
     for (; c + 16 * kWide <= columns; c += 16 * kWide) weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
@@ -445,9 +413,10 @@ void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std
     for (; c + 16 <= columns; c += 16) weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, next, begin, finish);
     if (c < columns) weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), next, begin, finish);
   };
+  NothingAhead<V> nothing;
   const auto group = [&](auto count, std::int64_t h) {
     if (h == 0) sums_of(count, h, ahead);
-    else sums_of(count, h, NothingAhead<V>());
+    else sums_of(count, h, nothing);
   };
   for_head_tiles<kHeadTile<V>>(heads, group);
 }

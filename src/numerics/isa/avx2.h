@@ -4,6 +4,7 @@
 
 #include "numerics/element.h"
 #include "numerics/isa/tiles.h"
+#include "numerics/isa/transpose.h"
 
 namespace lockstep {
 
@@ -108,6 +109,11 @@ struct Avx2Vec {
   }
   // Lanes i + (i + 8), then + 4, + 2, + 1: the tree of dot16.
   float tree_sum() const { return avx2::tree_sum8(_mm256_add_ps(lo, hi)); }
+  static void tree_sums(const float (*lanes)[16], float* out) {  // of four vectors
+    __m256 eight[4];
+    for (int i = 0; i < 4; ++i) eight[i] = _mm256_add_ps(_mm256_load_ps(lanes[i]), _mm256_load_ps(lanes[i] + 8));
+    tree_sums_of_eight(eight, out);
+  }
 };
 inline Avx2Vec operator+(const Avx2Vec& a, const Avx2Vec& b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 inline Avx2Vec operator-(const Avx2Vec& a, const Avx2Vec& b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }

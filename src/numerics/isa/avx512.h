@@ -4,6 +4,7 @@
 
 #include "numerics/element.h"
 #include "numerics/isa/tiles.h"
+#include "numerics/isa/transpose.h"
 
 namespace lockstep {
 
@@ -66,6 +67,11 @@ struct Avx512Vec {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+  }
+  static void tree_sums(const float (*lanes)[16], float* out) {  // of four vectors
+    __m256 eight[4];
+    for (int i = 0; i < 4; ++i) eight[i] = _mm256_add_ps(_mm256_load_ps(lanes[i]), _mm256_load_ps(lanes[i] + 8));
+    tree_sums_of_eight(eight, out);
   }
 };
 inline Avx512Vec operator+(const Avx512Vec& a, const Avx512Vec& b) { return {_mm512_add_ps(a.v, b.v)}; }
