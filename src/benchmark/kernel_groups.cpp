@@ -26,7 +26,9 @@ constexpr FunctionGroup kGroups[] = {
      "attention_backward backward_sequence backward_rows backward_keys backward_columns list_pairs PairScratch "
      "dot_productsINS_7Avx2VecELb0E dot_productsINS_9Avx512VecELb0E dot_productsINS_9ScalarVecELb0E "
      "panel_productsINS_7Avx2VecELb0E panel_productsINS_9Avx512VecELb0E panel_productsINS_9ScalarVecELb0E"},
-    {"attention forward", "attention_ for_key_blocks for_head_tiles weighted_ for_entry_columns softmax_scores largest_scores"},
+    {"attention forward",
+     "attention_ forward_of_runs 9SingleRow 10SingleRows 8RowBlock LinesAhead for_key_blocks for_head_tiles weighted_ for_entry_columns softmax_scores "
+     "largest_scores"},
     {"attention, both ways",
      "11make_panelsI dot_products panel_products panel_dots_of exp_all EntryBlock keys_of_row ranks_between subtract_by_head sums_by_head for_chains"},
     {"norms", "rms_norm layer_norm"},

@@ -43,7 +43,6 @@ void expect_uneven(const std::vector<RankUse>& uses, int processes) {
     if (rank == 1) EXPECT_GT(use.computed(), 0.9 * work);
     else EXPECT_GT(use.waited(), 0.5 * work);
   }
-  EXPECT_GT(uses[1].computed(), uses[0].computed());
 }
 
 TEST(RankUses, ThreadsTellTheirsAndSoDoProcesses) {

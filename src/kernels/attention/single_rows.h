@@ -5,6 +5,7 @@
 #pragma once
 #include "kernels/attention/row_keys.h"
 #include "kernels/attention/sinks.h"
+#include "numerics/isa/spin.h"
 
 namespace lockstep {
 
@@ -252,7 +253,7 @@ class SingleRows {
   }
   void wait_for(std::int64_t i) const {
     for (int spin = 0; std::atomic_ref(known_[i]).load(std::memory_order_acquire) == 0;) {
-      if (spin < 10000) ++spin, __builtin_ia32_pause();
+      if (spin < 10000) ++spin, spin_pause();
       else std::this_thread::yield();
     }
   }
