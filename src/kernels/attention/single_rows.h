@@ -96,10 +96,7 @@ class SingleRow {
     block.n = std::min(keys_.count, whole + kKeyBlock) - at;
     const std::int32_t* const pages = pages_of(op_.rows, keys_.sequence);
     const auto size = static_cast<std::uint32_t>(op_.rows.page_size);
-    for (std::int64_t k = 0; k < block.n; ++k) {
-      const auto p = static_cast<std::uint32_t>(at + k);
-      block.entry[k] = cache_ + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * op_.cache.stride;
-    }
+    for (std::int64_t k = 0; k < block.n; ++k) block.entry[k] = entry_at(cache_, op_.cache.stride, pages, size, at + k);
   }
 
   // s[h * block.step() + k] = the score of head h with key k of the block; largest[h]: the largest of them. Meanwhile half of `ahead` is asked for.

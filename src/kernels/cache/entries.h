@@ -60,6 +60,13 @@ inline void make_panels(const typename V::Elem* const* entry, std::int64_t n, st
   }
 }
 
+// Where the entry of a position stands. pages: those of its sequence; size: positions a page; stride: elements from one entry to the next.
+template <class Stored>
+static inline const Stored* entry_at(const Stored* cache, std::int64_t stride, const std::int32_t* pages, std::uint32_t size, std::int64_t position) {
+  const auto p = static_cast<std::uint32_t>(position);  // 32 bits: pages are divided by faster
+  return cache + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * stride;
+}
+
 // What a kernel reads of an entry: the key's columns and, where values stand apart, the value's.
 struct EntryPart {
   std::int64_t key_begin = 0, key = 0;
@@ -99,9 +106,8 @@ class EntryBlock {
     with_stored<V>(cache_, [&](auto* base) {
       using Stored = std::remove_pointer_t<decltype(base)>;
       in_cache_ = std::is_same_v<Stored, Elem>;
-      const auto begin_of = [&](std::int64_t k) {
-        const auto p = static_cast<std::uint32_t>(positions ? positions[k] : first + k);
-        return base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride;
+      const auto begin_of = [&](std::int64_t k) -> const Stored* {
+        return entry_at<Stored>(base, cache_.stride, pages, size, positions ? positions[k] : first + k);
       };
       // Entries lie apart, where the processor sees no stream: all lines of a block are asked for before the first is used.
       const auto fetch = [](const Stored* from, std::int64_t width) {
